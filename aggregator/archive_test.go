@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -66,9 +67,7 @@ func forEachSink(t *testing.T, test func(t *testing.T, s Sink, objects func() ma
 				}
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "filepath.WalkDir()", err)
 			return found
 		})
 	})
@@ -116,17 +115,13 @@ func (r *bucketRecorder) PutObject(_ context.Context, in *s3.PutObjectInput, _ .
 func linesOf(t *testing.T, content []byte) []string {
 	t.Helper()
 	unzipped, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "gzip.NewReader()", err)
 	var lines []string
 	scanner := bufio.NewScanner(unzipped)
 	for scanner.Scan() {
 		lines = append(lines, scanner.Text())
 	}
-	if err := scanner.Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Err()", scanner.Err())
 	return lines
 }
 
@@ -202,9 +197,7 @@ func TestArchiveFails(t *testing.T) {
 		t.Errorf("apply() = %v, want the error of the sink for the first change", errs)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(file, nil, 0o600))
 	if err := Directory(file).Put(t.Context(), "a/b", nil); err == nil {
 		t.Error("Put() stores a file in a directory that is a file")
 	}

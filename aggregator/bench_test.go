@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -49,12 +50,10 @@ func BenchmarkDecode(b *testing.B) {
 	text := eventOf(b, traffic(100, 0)...)
 	for b.Loop() {
 		var event events.DynamoDBEvent
-		if err := json.Unmarshal(text, &event); err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "json.Unmarshal()", json.Unmarshal(text, &event))
 		for i := range event.Records {
 			if _, err := decodeRecord(&event.Records[i]); err != nil {
-				b.Fatal(err)
+				b.Fatalf("decodeRecord() = %v", err)
 			}
 		}
 	}
@@ -72,7 +71,7 @@ func BenchmarkApply(b *testing.B) {
 				changes := traffic(buckets, n)
 				b.StartTimer()
 				if errs := a.apply(context.Background(), changes); errs != nil {
-					b.Fatal(errs)
+					b.Fatalf("apply() = %v", errs)
 				}
 				n++
 			}
@@ -95,7 +94,7 @@ func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		for round := range rounds {
 			if errs := a.apply(context.Background(), traffic(100, round)); errs != nil {
-				b.Fatal(errs)
+				b.Fatalf("apply() = %v", errs)
 			}
 			if round == rounds/10 {
 				b.ReportMetric(heap(), "MB-at-a-tenth")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -44,9 +45,7 @@ func matches(pattern, value any) bool {
 // aggregator works on, and nothing else.
 func TestFilters(t *testing.T) {
 	page, err := os.ReadFile("../docs/aggregator.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	var filters []any
 	for _, match := range patterns.FindAllSubmatch(page, -1) {
 		var filter any
@@ -58,38 +57,28 @@ func TestFilters(t *testing.T) {
 	s := newMemory(t)
 	g := newGarden(t, s)
 	l, err := zlimit.New(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "e"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "e", Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	mustApply(t, g.Aggregator, store.Change{Key: g.shard.Key(), New: g.item(0), Sequence: sequence(1), At: noon})
 	kinds := map[string]int{}
 	for _, ns := range append(namespaces(t, g.table.Store()), "_") {
 		page, err := store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		for _, it := range page.Items {
 			for _, expired := range []bool{false, true} {
 				c := store.Change{Key: store.KeyOf(it), Old: it, Expired: expired, At: noon}
 				text, err := json.Marshal(record(c))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "json.Marshal()", err)
 				var r map[string]any
-				if err := json.Unmarshal(text, &r); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &r))
 				if expired {
 					r["eventName"] = "REMOVE"
 				}

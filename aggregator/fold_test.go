@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -67,9 +68,7 @@ func TestWindows(t *testing.T) {
 	a := newAggregator(t, newMemory(t))
 	at := func(text string) time.Time {
 		parsed, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.Parse()", err)
 		return parsed
 	}
 	count := func(n int64) map[string]int64 { return map[string]int64{"rpm": n} }
@@ -103,9 +102,7 @@ func TestSnapshotItem(t *testing.T) {
 		mustApply(t, a, first, second)
 		key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03-31T12:00:00Z"}
 		items, err := a.table.Store().Read(t.Context(), []store.Key{key}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		want := key.Join(expr.Item{
 			{Name: "entity_id", Value: expr.S("e")},
 			{Name: "resource", Value: expr.S("r")},

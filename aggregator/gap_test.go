@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	memorystore "github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -20,15 +21,11 @@ func TestGapsAreInCompleteness(t *testing.T) {
 	now := noon
 	clock := func() time.Time { return now }
 	raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "memorystore.New()", err)
 	s := store.NewHandle(raw, true)
 	defer closeStore(t, s)
 	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	defer l.Close()
 	use := func(n int) {
 		t.Helper()
@@ -39,22 +36,16 @@ func TestGapsAreInCompleteness(t *testing.T) {
 			if err == nil {
 				err = lease.Commit(t.Context())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Acquire()", err)
 		}
 	}
 	count := func(name string) {
 		t.Helper()
 		a, err := New(s, WithClock(clock), WithPoll(time.Millisecond), WithName(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "New()", err)
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
-		if err := a.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Run()", a.Run(ctx))
 	}
 	use(1)
 	now = noon.Add(time.Hour)
@@ -67,9 +58,7 @@ func TestGapsAreInCompleteness(t *testing.T) {
 	now = noon.Add(41 * time.Hour)
 	count("two")
 	got, err := l.Usage.Completeness(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Usage.Completeness()", err)
 	want := &zlimit.Completeness{To: now, Gaps: []zlimit.UsageGap{
 		{Kind: zlimit.GapUncounted, From: noon, To: noon.Add(time.Hour)},
 		{Kind: zlimit.GapLost, From: noon.Add(2 * time.Hour), To: now},
@@ -117,9 +106,7 @@ func TestBeginning(t *testing.T) {
 			now := noon
 			clock := func() time.Time { return now }
 			raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "memorystore.New()", err)
 			s, partitions := store.NewHandle(raw, true), []store.Partition{{ID: "changes"}}
 			if test.stream >= 0 {
 				s = store.NewHandle(labelled{raw}, true)
@@ -128,9 +115,7 @@ func TestBeginning(t *testing.T) {
 			defer closeStore(t, s)
 			now = noon.Add(test.registered)
 			l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.New()", err)
 			defer l.Close()
 			for i, at := range test.used {
 				now = noon.Add(at)
@@ -138,25 +123,17 @@ func TestBeginning(t *testing.T) {
 					Entity: fmt.Sprint("acme-", i), Resource: "gpt", Consume: zlimit.Amounts{"rps": 1}, Limits: []zlimit.Limit{zlimit.PerSecond("rps", 5)},
 				}
 				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 			}
 			now = noon.Add(test.begun)
 			a, err := New(s, WithClock(clock), WithName("one"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := a.noteBegin(t.Context(), partitions); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "New()", err)
+			check.Fatal(t, "noteBegin()", a.noteBegin(t.Context(), partitions))
 			now = now.Add(time.Second) // a repeated call notes nothing else
-			if err := a.noteBegin(t.Context(), partitions); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "noteBegin()", a.noteBegin(t.Context(), partitions))
 			got, err := l.Usage.Completeness(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Usage.Completeness()", err)
 			if gap := len(got.Within(noon.Add(-30*24*time.Hour), noon.Add(48*time.Hour))) > 0; gap != test.gap {
 				t.Errorf("Completeness() = %+v, want a gap: %t", got, test.gap)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -224,13 +225,9 @@ func TestHistories(t *testing.T) {
 func repeat(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")
 	if before := f.Value.String(); before == f.DefValue {
-		if err := f.Value.Set(strconv.Itoa(n)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Value.Set()", f.Value.Set(strconv.Itoa(n)))
 		t.Cleanup(func() {
-			if err := f.Value.Set(before); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Value.Set()", f.Value.Set(before))
 		})
 	}
 }
@@ -287,13 +284,9 @@ func empty(t *rapid.T, s store.Store) {
 	}
 	for _, pk := range partitions {
 		page, err := s.Query(context.Background(), store.Query{PK: pk, Consistent: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		for _, it := range page.Items {
-			if err := s.Delete(context.Background(), []store.Key{store.KeyOf(it)}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Delete()", s.Delete(context.Background(), []store.Key{store.KeyOf(it)}))
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -101,9 +102,7 @@ func eventOf(tb testing.TB, changes ...store.Change) []byte {
 		records = append(records, record(c))
 	}
 	event, err := json.Marshal(map[string]any{"Records": records})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "json.Marshal()", err)
 	return event
 }
 
@@ -120,9 +119,7 @@ func TestDecodeRecord(t *testing.T) {
 		},
 	}
 	var event events.DynamoDBEvent
-	if err := json.Unmarshal(eventOf(t, want), &event); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(eventOf(t, want), &event))
 	r := &event.Records[0]
 	r.Change.OldImage["bytes"] = events.NewBinaryAttribute([]byte("x"))
 	r.Change.OldImage["numbers"] = events.NewNumberSetAttribute([]string{"1"})
@@ -150,9 +147,7 @@ func TestDecodeRecord(t *testing.T) {
 func TestHandler(t *testing.T) {
 	a := newAggregator(t, newMemory(t))
 	var event events.DynamoDBEvent
-	if err := json.Unmarshal(eventOf(t, busy(3)...), &event); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(eventOf(t, busy(3)...), &event))
 	event.Records[1].Change.NewImage["b_rpm_tc"] = events.NewNumberAttribute("one")
 	response, err := Handler(a)(t.Context(), event)
 	if err != nil || len(response.BatchItemFailures) != 0 {
@@ -201,16 +196,14 @@ func (r *runtime) serve(t *testing.T) string {
 			w.Header().Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(deadlines[id].UnixMilli(), 10))
 			w.Header().Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:us-east-1:123456789012:function:aggregator")
 			if _, err := w.Write(c.event); err != nil {
-				t.Error(err)
+				t.Errorf("Write() = %v", err)
 			}
 		case <-req.Context().Done():
 		}
 	})
 	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/{kind}", func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "io.ReadAll()", err)
 		mu.Lock()
 		late := time.Now().After(deadlines[req.PathValue("id")])
 		mu.Unlock()
@@ -261,9 +254,7 @@ func TestLambda(t *testing.T) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
 	target, err := url.Parse(engine.Endpoint())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "url.Parse()", err)
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:    faults,
@@ -276,13 +267,9 @@ func TestLambda(t *testing.T) {
 	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "AWS_LAMBDA_RUNTIME_API="+r.serve(t), "ZLIMIT_TABLE="+table, "AWS_REGION=us-east-1",
 		"AWS_ENDPOINT_URL_DYNAMODB="+proxy.URL, "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=secret", "ZLIMIT_RETENTION_MONTHLY=100h")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", cmd.Start())
 	t.Cleanup(func() {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Process.Kill()", cmd.Process.Kill())
 		_ = cmd.Wait() // killed
 		if t.Failed() {
 			t.Logf("the program says:\n%s", stderr.String())
@@ -386,13 +373,9 @@ func TestEventsOfOthers(t *testing.T) {
 			event = other
 		}
 		text, err := json.Marshal(event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		var decoded events.DynamoDBEvent
-		if err := json.Unmarshal(text, &decoded); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &decoded))
 		if _, err := Handler(a)(t.Context(), decoded); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Handler() = %v", want, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -134,34 +135,24 @@ func newFleet(t *testing.T, l *zlimit.RateLimiter) *fleet {
 		}
 		return limits
 	}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: plenty("rpm", "tpm")}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: plenty("rpm", "tpm")}))
 	err := errors.Join(l.Limits.Set(t.Context(), zlimit.Level{Resource: wide}, zlimit.Config{Limits: plenty("rpm", "tpm")}),
 		l.Resources.Put(t.Context(), zlimit.Resource{ID: narrow, Within: wide}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set() and Resources.Put()", err)
 	add := func(entity, parent string, limits ...string) {
 		if parent != "" || len(limits) < 2 {
 			_, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: entity, ParentID: parent, Cascade: parent != ""})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Entities.Create()", err)
 		}
 		if len(limits) < 2 {
 			err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, zlimit.Config{Limits: plenty(limits...)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", err)
 		}
 		f.entities = append(f.entities, entity)
 		f.parents[entity], f.limits[entity] = parent, limits
 		if f.pays(entity) {
 			err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: wide}, zlimit.Config{Limits: plenty(append(slices.Clone(limits), paid)...)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", err)
 		}
 	}
 	add("single", "", "rpm", "tpm")
@@ -243,7 +234,7 @@ func (f *fleet) hour(t *testing.T, hour time.Time, requests int) {
 		wg.Go(func() {
 			for range requests / 8 {
 				if err := f.work(t.Context(), hour); err != nil {
-					t.Error(err)
+					t.Errorf("work() = %v", err)
 					return
 				}
 			}
@@ -251,9 +242,7 @@ func (f *fleet) hour(t *testing.T, hour time.Time, requests int) {
 	}
 	wg.Wait()
 	for _, o := range f.open[:len(f.open)/2] {
-		if err := f.settle(t.Context(), o, hour); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "settle()", f.settle(t.Context(), o, hour))
 	}
 	f.open = f.open[len(f.open)/2:]
 }
@@ -275,9 +264,7 @@ func (k *killed) follow(t *testing.T, hour time.Time) {
 	}
 	for {
 		page, err := stream.Changes(t.Context(), partitions[0].ID, k.at, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Changes()", err)
 		if len(page.Changes) == 0 {
 			return
 		}
@@ -331,14 +318,10 @@ func TestLedger(t *testing.T) {
 		s = dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams()))
 		setUp(t, s)
 	}
-	if err := store.Of(s).(store.Streamer).StartStream(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", store.Of(s).(store.Streamer).StartStream(t.Context()))
 	l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithCoalescing(), zlimit.WithFreshness(0),
 		zlimit.WithCallTimeout(time.Minute)) // an engine is slow while streams are read, and an unknown outcome is in no ledger
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() { _ = l.Close() })
 	f, k := newFleet(t, l), &killed{s: s}
 	start := time.Date(2036, 1, 30, 12, 0, 0, 0, time.UTC) // which expires later, and is a day before the end of a month
@@ -348,7 +331,7 @@ func TestLedger(t *testing.T) {
 		k.follow(t, hour)
 		if i == hours/2 { // an entity gains a parent
 			if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "single", ParentID: "team-0", Cascade: true}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Entities.Create() = %v", err)
 			}
 			l.Limits.InvalidateAll()
 			f.parents["single"] = "team-0"
@@ -385,9 +368,7 @@ func (f *fleet) compare(t *testing.T, window zlimit.Window, start time.Time) {
 // summed returns what a summary has of each limit, in tokens.
 func summed(t *testing.T, l *zlimit.RateLimiter, q zlimit.UsageQuery) map[string]charge {
 	sum, err := l.Usage.Summary(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Usage.Summary()", err)
 	if sum.MayRepeat {
 		t.Errorf("the usage of %+v may count requests more than once, on a new table", q)
 	}

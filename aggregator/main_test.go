@@ -19,6 +19,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -43,17 +44,13 @@ func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 
 func closeStore(tb testing.TB, s zlimit.Store) {
 	tb.Helper()
-	if err := s.Close(); err != nil {
-		tb.Errorf("Close() = %v", err)
-	}
+	check.Error(tb, "Close()", s.Close())
 }
 
 func newMemory(tb testing.TB) zlimit.Store {
 	tb.Helper()
 	s, err := zlimit.Memory()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "zlimit.Memory()", err)
 	tb.Cleanup(func() { closeStore(tb, s) })
 	setUp(tb, s)
 	return s
@@ -62,9 +59,7 @@ func newMemory(tb testing.TB) zlimit.Store {
 func newFile(t *testing.T) zlimit.Store {
 	t.Helper()
 	s, err := zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.SQLite()", err)
 	t.Cleanup(func() { closeStore(t, s) })
 	setUp(t, s)
 	return s
@@ -72,9 +67,7 @@ func newFile(t *testing.T) zlimit.Store {
 
 func setUp(tb testing.TB, s zlimit.Store) {
 	tb.Helper()
-	if err := store.Of(s).Setup(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Setup()", store.Of(s).Setup(context.Background()))
 }
 
 // metered is a client that asks for the cost of writes.
@@ -97,7 +90,7 @@ func newTable(tb testing.TB) (s zlimit.Store, table string, faults *enginetest.F
 	input := dynamo.CreateTableInput(table)
 	input.StreamSpecification = nil
 	if _, err := client.CreateTable(context.Background(), input); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("CreateTable() = %v", err)
 	}
 	return dynamo.New(metered{client}, table), table, faults
 }
@@ -108,9 +101,7 @@ func newAggregator(tb rapid.TB, s zlimit.Store, opts ...Option) *Aggregator {
 	later := func() time.Time { return noon.AddDate(10, 0, 0) }
 	restless := func(o *options) { o.sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() } }
 	a, err := New(s, append([]Option{WithClock(later), restless}, opts...)...)
-	if err != nil {
-		tb.Fatalf("New() = %v", err)
-	}
+	check.Fatal(tb, "New()", err)
 	return a
 }
 
@@ -171,9 +162,7 @@ func snapshotsOf(tb rapid.TB, a *Aggregator, entity string) map[string]figures {
 	q := store.Query{PK: "n/ENTITY#" + entity, Prefix: "#USAGE#", Consistent: true}
 	for {
 		page, err := beneath(a).Query(context.Background(), q)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		check.Fatal(tb, "Query()", err)
 		for _, it := range page.Items {
 			f := figures{}
 			for _, attribute := range it {

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -68,9 +69,7 @@ func TestCallsOfThePythonClient(t *testing.T) {
 					whole, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
 						TableName: &table, Key: map[string]types.AttributeValue{"PK": item["PK"], "SK": item["SK"]}, ConsistentRead: aws.Bool(true),
 					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "GetItem()", err)
 					if test.mixed && !reflect.DeepEqual(whole.Item, item) {
 						t.Errorf("%s: the index has %v, want the item, %v", call.name, item, whole.Item)
 					}

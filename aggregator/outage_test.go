@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -96,15 +97,11 @@ func TestLogOfAnOutage(t *testing.T) {
 				items := newMemory(t)
 				startStream(t, items)
 				l, err := zlimit.New(t.Context(), items)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "zlimit.New()", err)
 				defer l.Close()
 				log := &faulttest.Log{}
 				a, err := New(items, WithLogger(log.Logger()), WithPoll(time.Second))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "New()", err)
 				s.Store, s.Streamer = store.Of(items), store.Of(items).(store.Streamer)
 				a.table = a.tableOf(s)
 				a.byHour, a.hourly.carries = true, true
@@ -119,7 +116,7 @@ func TestLogOfAnOutage(t *testing.T) {
 							Limits: []zlimit.Limit{zlimit.PerHour("rpm", 100_000)},
 						}
 						if _, err := l.Acquire(t.Context(), r); err != nil {
-							t.Fatal(err)
+							t.Fatalf("Acquire() = %v", err)
 						}
 						time.Sleep(time.Second)
 						d -= time.Second
@@ -145,15 +142,10 @@ func TestLogOfAnOutage(t *testing.T) {
 					t.Errorf("in the minutes after it:\n%s", after)
 				}
 				stop()
-				if err := <-ended; err != nil {
-					t.Errorf("Run() = %v", err)
-				}
+				check.Error(t, "Run()", <-ended)
 				var sum zlimit.Quantity
 				q := zlimit.UsageQuery{Entity: "e0", Resource: "gpt-4", Window: zlimit.WindowHourly}
-				for s, err := range l.Usage.Snapshots(t.Context(), q) {
-					if err != nil {
-						t.Fatal(err)
-					}
+				for _, s := range check.All(t, "Usage.Snapshots()", l.Usage.Snapshots(t.Context(), q)) {
 					sum += s.Consumed["rpm"]
 				}
 				if sum.String() != "102" {

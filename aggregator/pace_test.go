@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -81,9 +82,7 @@ func inCrowd(t *testing.T, rate float64, test func(t *testing.T, a *Aggregator, 
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: store.Of(newMemory(t)), rate: rate, room: rate, at: time.Now()}
 		a, err := New(newMemory(t), WithoutTending())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "New()", err)
 		a.table = a.tableOf(s)
 		test(t, a, s)
 	})
@@ -283,9 +282,7 @@ func TestNoTimeForTheRest(t *testing.T) {
 		for ; len(changes) > 0 && calls < 10; calls++ {
 			ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 			var event events.DynamoDBEvent
-			if err := json.Unmarshal(eventOf(t, changes...), &event); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "json.Unmarshal()", json.Unmarshal(eventOf(t, changes...), &event))
 			response, err := a.handle(ctx, event)
 			if err != nil || ctx.Err() != nil {
 				t.Fatalf("handle() = %v, %v", err, ctx.Err())

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -22,35 +23,23 @@ func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Name
 	t.Helper()
 	ctx := t.Context()
 	stream := store.Of(s).(store.Streamer)
-	if err := stream.StartStream(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", stream.StartStream(ctx))
 	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	scope, err := l.Namespace(ctx, "doomed", zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	t.Cleanup(func() {
-		if err := errors.Join(scope.Close(), l.Close()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", errors.Join(scope.Close(), l.Close()))
 	})
 	for range 3 {
 		lease, err := scope.Acquire(ctx, zlimit.Request{
 			Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"calls": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("calls", 10)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Acquire()", err)
+		check.Fatal(t, "Commit()", lease.Commit(ctx))
 	}
 	if ns, err = l.Namespaces.Delete(ctx, "doomed"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Namespaces.Delete() = %v", err)
 	}
 	return l, ns, readAll(t, stream)
 }
@@ -69,9 +58,7 @@ func itemsOf(t *testing.T, s zlimit.Store, id string) (keys []string) {
 		} else {
 			page, err = store.Of(s).Query(t.Context(), query)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Scan() or Query()", err)
 		for _, it := range page.Items {
 			k := store.KeyOf(it)
 			keys = append(keys, k.PK+" "+k.SK)
@@ -92,9 +79,7 @@ func TestChangesBehindAPurge(t *testing.T) {
 		if got := itemsOf(t, s, ns.ID); len(got) != 1+3 {
 			t.Errorf("a deleted namespace, which may be recovered, has %q, want the bucket and three snapshots", got)
 		}
-		if err := l.Namespaces.Purge(ctx, ns.ID, nil); err != nil {
-			t.Fatalf("Purge() = %v", err)
-		}
+		check.Fatal(t, "Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
 		if got := itemsOf(t, s, ns.ID); len(got) != 0 {
 			t.Errorf("the purge has left %q", got)
 		}
@@ -119,9 +104,7 @@ func TestPurgeAmidABatch(t *testing.T) {
 			l, ns, changes := doomed(t, s)
 			a := newAggregator(t, s, WithConcurrency(1), WithoutTending())
 			purge := func() {
-				if err := l.Namespaces.Purge(context.Background(), ns.ID, nil); err != nil {
-					t.Errorf("Purge() = %v", err)
-				}
+				check.Error(t, "Purge()", l.Namespaces.Purge(context.Background(), ns.ID, nil))
 			}
 			inject(a, func(n int) (bool, error) {
 				switch {
@@ -151,7 +134,7 @@ func TestVersionGate(t *testing.T) {
 			t.Helper()
 			w := store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: record.Encode()}
 			if _, err := store.Of(s).Write(ctx, w); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		event := lambdaEvent(t, changes)
@@ -197,9 +180,7 @@ func forgetUsage(t *testing.T, s zlimit.Store, id string) {
 		if !strings.HasPrefix(sk, "#USAGE#") {
 			continue
 		}
-		if err := store.Of(s).Delete(t.Context(), []store.Key{{PK: pk, SK: sk}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Delete()", store.Of(s).Delete(t.Context(), []store.Key{{PK: pk, SK: sk}}))
 	}
 }
 
@@ -212,9 +193,7 @@ func lambdaEvent(t *testing.T, changes []store.Change) (event events.DynamoDBEve
 			buckets = append(buckets, c)
 		}
 	}
-	if err := json.Unmarshal(eventOf(t, buckets...), &event); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(eventOf(t, buckets...), &event))
 	return event
 }
 
@@ -262,13 +241,9 @@ func TestReplayBehindADeletion(t *testing.T) {
 					continue
 				}
 				items, err := store.Of(s).Read(t.Context(), []store.Key{{PK: pk, SK: sk}}, true)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Read()", err)
 				u, err := layout.DecodeUsage(items[0])
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "layout.DecodeUsage()", err)
 				total[u.Window] += u.TotalEvents
 			}
 			if total["hourly"] != test.hours || total["daily"] != test.days || total["monthly"] != test.days {

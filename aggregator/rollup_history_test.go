@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -118,9 +119,7 @@ func dueHours(t rapid.TB, s zlimit.Store) (keys []store.Key) {
 		q := layout.QueryDueHours(slot)
 		q.Consistent = true
 		page, err := store.Of(s).Query(context.Background(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		for _, it := range page.Items {
 			keys = append(keys, store.KeyOf(it))
 		}

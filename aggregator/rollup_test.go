@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -363,9 +364,7 @@ func TestHoursOfADay(t *testing.T) {
 		for _, w := range parentWindows {
 			whole := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: w, start: w.Start(noon)}
 			items, err := store.Of(s).Read(t.Context(), []store.Key{whole.key()}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			for i := range changes {
 				hours := layout.HoursContained(items[0], changes[i].At)
 				if found, err := layout.ContainsHour(hours, changes[i].At); !found || err != nil {
@@ -395,13 +394,9 @@ func TestHoursWaitForRollUp(t *testing.T) {
 		hour := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: zlimit.WindowHourly, start: zlimit.WindowHourly.Start(noon)}
 		ttl := func() int64 {
 			items, err := store.Of(s).Read(t.Context(), []store.Key{hour.key()}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			snapshot, err := layout.DecodeUsage(items[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "layout.DecodeUsage()", err)
 			return snapshot.ExpiresAt
 		}
 		if got := ttl(); got != 0 {
@@ -426,9 +421,7 @@ func TestRollUpBehindAPurge(t *testing.T) {
 			t.Fatal("no hour is noted")
 		}
 		purge := func() {
-			if err := l.Namespaces.Purge(context.Background(), ns.ID, nil); err != nil {
-				t.Errorf("Purge() = %v", err)
-			}
+			check.Error(t, "Purge()", l.Namespaces.Purge(context.Background(), ns.ID, nil))
 		}
 		if n == 0 {
 			purge()
@@ -457,9 +450,7 @@ func TestRunRollsUp(t *testing.T) {
 		startStream(t, s)
 		l := newLimiter(t, s)
 		a, err := New(s, WithPoll(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "New()", err)
 		byHour(a, true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -480,9 +471,7 @@ func TestRunRollsUp(t *testing.T) {
 			}
 		}
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
+		check.Error(t, "Run()", <-done)
 	})
 }
 

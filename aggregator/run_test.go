@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -25,9 +26,7 @@ func forEachStream(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) {
 		s, err := zlimit.OpenStore(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.OpenStore()", err)
 		t.Cleanup(func() { closeStore(t, s) })
 		test(t, s)
 	})
@@ -43,18 +42,14 @@ func forEachStream(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 func begin(t *testing.T, s zlimit.Store, opts ...Option) (a *Aggregator, stop func()) {
 	t.Helper()
 	a, err := New(s, append([]Option{WithPoll(20 * time.Millisecond)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
 	return a, func() {
 		t.Helper()
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
+		check.Error(t, "Run()", <-done)
 	}
 }
 
@@ -63,10 +58,7 @@ func spent(t *testing.T, l *zlimit.RateLimiter) string {
 	t.Helper()
 	q := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly}
 	var sum zlimit.Quantity
-	for s, err := range l.Usage.Snapshots(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range check.All(t, "Usage.Snapshots()", l.Usage.Snapshots(t.Context(), q)) {
 		sum += s.Consumed["rpm"]
 	}
 	return sum.String()
@@ -86,16 +78,14 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func TestRun(t *testing.T) {
 	forEachStream(t, func(t *testing.T, s zlimit.Store) {
 		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		defer l.Close()
 		take := func(n int) {
 			t.Helper()
 			for range n {
 				r := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerHour("rpm", 1000)}}
 				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 			}
 		}
@@ -141,9 +131,7 @@ func TestBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := New(test.store(t), test.opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "New()", err)
 			if got := a.consumer.Config; got.Poll != test.poll || got.Batch != test.batch {
 				t.Errorf("New() polls every %v for batches of %d, want %v and %d", got.Poll, got.Batch, test.poll, test.batch)
 			}
@@ -161,7 +149,7 @@ func TestRunReadsOver(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		r := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerHour("rpm", 1000)}}
 		if _, err := l.Acquire(t.Context(), r); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 		eventually(t, "counted", func() bool { return spent(t, l) == fmt.Sprint(n) })
 	}
@@ -183,9 +171,7 @@ func TestRunWithoutStream(t *testing.T) {
 		"a table that is not there": {dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams())), zlimit.ErrTableNotFound},
 	} {
 		a, err := New(test.store)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "New()", err)
 		if err := a.Run(t.Context()); !errors.Is(err, test.want) {
 			t.Errorf("Run() on %s = %v, want %v", name, err, test.want)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -46,9 +47,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 		items := map[store.Key]expr.Item{}
 		for q := (store.Scan{}); ; {
 			page, err := g.table.Store().(store.Scanner).Scan(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Scan()", err)
 			for _, item := range page.Items {
 				items[store.KeyOf(item)] = item
 			}
@@ -110,7 +109,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 			}
 			rest := slices.DeleteFunc(item.Clone(), func(a expr.Attribute) bool { return a.Name == store.PK || a.Name == store.SK })
 			if _, err := g.table.Store().Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: rest}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			before[key] = item
 		}

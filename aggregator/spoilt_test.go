@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,14 +22,12 @@ func spoil(t *testing.T, s zlimit.Store, entity, windowKey, attribute string) {
 	table := beneath(newAggregator(t, s))
 	key := layout.UsageKey{NS: "n", Entity: entity, Resource: "r", WindowKey: windowKey}.Key()
 	items, err := table.Read(t.Context(), []store.Key{key}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	for i := range items[0] {
 		if items[0][i].Name == attribute {
 			items[0][i].Value = expr.S("?")
 			if _, err := table.Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: items[0]}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -32,25 +33,17 @@ func TestLimiterToUsage(t *testing.T) {
 func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	ctx := t.Context()
 	stream := store.Of(s).(store.Streamer)
-	if err := stream.StartStream(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", stream.StartStream(ctx))
 	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 99_999)}
-	if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}, {ID: "bob", ParentID: "team", Cascade: true}} {
 		if _, err := l.Entities.Create(ctx, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	want := map[string]map[string]int64{"ann": {}, "bob": {}, "team": {}}
@@ -58,21 +51,15 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 		for i := range 20 {
 			entity := []string{"ann", "bob"}[i%2]
 			lease, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "model", Consume: zlimit.Amounts{"rpm": 1, "tpm": 100}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.Adjust(zlimit.Amounts{"tpm": rand.Int64N(300) - 80}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Acquire()", err)
+			check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": rand.Int64N(300) - 80}))
 			consumed := lease.Consumed()
 			if i%5 == 0 {
 				consumed, err = nil, lease.Rollback(ctx)
 			} else {
 				err = lease.Commit(ctx)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Rollback() or Commit()", err)
 			for limit, n := range consumed {
 				want[entity][limit] += n
 				want["team"][limit] += n
@@ -92,10 +79,8 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	}
 	for entity, sums := range want {
 		got := map[string]int64{}
-		for snapshot, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: entity, Resource: "model", Window: zlimit.WindowMonthly}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		q := zlimit.UsageQuery{Entity: entity, Resource: "model", Window: zlimit.WindowMonthly}
+		for _, snapshot := range check.All(t, "Usage.Snapshots()", l.Usage.Snapshots(ctx, q)) {
 			for limit, q := range snapshot.Consumed {
 				got[limit] += int64(q)
 			}
@@ -118,17 +103,11 @@ func splitAll(t *testing.T, s zlimit.Store, entity string) {
 	ns := namespaces(t, store.Of(s))[0]
 	shard := layout.BucketKey{NS: ns, Entity: entity, Resource: "model"}
 	items, err := store.Of(s).Read(t.Context(), []store.Key{shard.Key()}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	found, state, err := layout.ReadBucket(items[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "layout.ReadBucket()", err)
 	writes, err := shard.Split(&state, nil, found.Lineage())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Split()", err)
 	results, err := store.Of(s).Transact(t.Context(), writes)
 	for errors.Is(err, store.ErrConflict) { // of a mean engine
 		results, err = store.Of(s).Transact(t.Context(), writes)
@@ -142,16 +121,12 @@ func splitAll(t *testing.T, s zlimit.Store, entity string) {
 func readAll(t *testing.T, s store.Streamer) (changes []store.Change) {
 	t.Helper()
 	partitions, err := s.Partitions(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Partitions()", err)
 	for _, p := range partitions {
 		var at store.Position
 		for quiet := 0; quiet < 3; {
 			page, err := s.Changes(context.Background(), p.ID, at, 1000)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Changes()", err)
 			changes = append(changes, page.Changes...)
 			if quiet++; len(page.Changes) > 0 {
 				quiet = 0

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -91,9 +92,7 @@ func (s *succession) live(ctx context.Context, end death) bool {
 	s.running.Go(func() {
 		defer close(stopped)
 		defer cancel()
-		if err := a.Run(ctx); err != nil {
-			s.t.Errorf("Run() = %v", err)
-		}
+		check.Error(s.t, "Run()", a.Run(ctx))
 	})
 	select {
 	case <-dead:

@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -41,20 +42,14 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 	g := &garden{T: t, now: noon}
 	clock := func() time.Time { return g.now }
 	l, err := zlimit.New(t.Context(), s, append(limiter, zlimit.WithSetup(), zlimit.WithClock(clock))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_001)}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpm": 60, "tpm": 1000}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	logger := slog.New(slog.NewTextHandler(&g.log, nil))
 	observer := WithObserver(func(b Batch) {
@@ -68,7 +63,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 	for _, ns := range namespaces(t, g.table.Store()) {
 		q.PK = ns + "/ENTITY#e"
 		if page, err := g.table.Store().Query(t.Context(), q); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Query() = %v", err)
 		} else if len(page.Items) > 0 {
 			g.shard = layout.BucketKey{NS: ns, Entity: "e", Resource: "r"}
 		}
@@ -80,9 +75,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 func namespaces(t *testing.T, s store.Store) (ids []string) {
 	t.Helper()
 	page, err := s.Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Query()", err)
 	for _, it := range page.Items {
 		ids = append(ids, it.Get("namespace_id").Text())
 	}
@@ -99,9 +92,7 @@ func (g *garden) number(n int) layout.BucketKey {
 func (g *garden) item(n int) expr.Item {
 	g.Helper()
 	items, err := g.table.Store().Read(context.Background(), []store.Key{g.number(n).Key()}, true)
-	if err != nil {
-		g.Fatal(err)
-	}
+	check.Fatal(g, "Read()", err)
 	return items[0]
 }
 
@@ -113,9 +104,7 @@ func (g *garden) state(n int) *bucket.State {
 		return nil
 	}
 	s, err := layout.ReadState(it)
-	if err != nil {
-		g.Fatal(err)
-	}
+	check.Fatal(g, "layout.ReadState()", err)
 	return &s
 }
 
@@ -145,11 +134,9 @@ func (g *garden) setTo(n int, attribute string, v expr.Value) store.Change {
 	c := store.Change{Key: g.number(n).Key(), Old: g.item(n), At: g.now.Truncate(time.Second)}
 	op := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
 	bound, err := op.Call(v).Bind()
-	if err != nil {
-		g.Fatal(err)
-	}
+	check.Fatal(g, "Bind()", err)
 	if _, err := g.table.Store().Write(context.Background(), store.Write{Key: c.Key, Expr: bound}); err != nil {
-		g.Fatal(err)
+		g.Fatalf("Write() = %v", err)
 	}
 	c.New = g.item(n)
 	return c
@@ -260,7 +247,7 @@ func TestRefillLists(t *testing.T) {
 		g := newGarden(t, newMemory(t))
 		unlisted := slices.DeleteFunc(slices.Clone(g.item(0)), func(a expr.Attribute) bool { return a.Name == "GSI2PK" || a.Name == "GSI2SK" })
 		if _, err := g.table.Store().Write(t.Context(), store.Write{Kind: store.Put, Key: g.shard.Key(), Item: unlisted}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		index := &indexed{Store: g.table.Store(), partitions: partitions, throttled: 1}
 		g.table = g.tableOf(index)
@@ -409,17 +396,13 @@ func TestLostShard(t *testing.T) {
 	g.seen(lost)
 	g.want("while the shard is there,", 0, 2, 1, 2)
 	kept, _ := g.item(0).Get("b_rpm_tk").Int()
-	if err := g.table.Store().Delete(t.Context(), []store.Key{lost.Key}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Delete()", g.table.Store().Delete(t.Context(), []store.Key{lost.Key}))
 	sound := g.table.Store()
 	g.table = g.tableOf(&restored{sound, lost})
 	g.seen(lost)
 	g.want("when somebody brings the shard back meanwhile,", 0, 2, 1, 2)
 	g.table = g.tableOf(sound)
-	if err := g.table.Store().Delete(t.Context(), []store.Key{lost.Key}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Delete()", g.table.Store().Delete(t.Context(), []store.Key{lost.Key}))
 	g.seen(lost)
 	g.want("without the shard,", 0, 1)
 	if got, want := g.tokens("rpm"), kept+100_000/2/20; got != want {
@@ -428,9 +411,7 @@ func TestLostShard(t *testing.T) {
 	g.seen(lost)
 	g.want("when the batch comes again,", 0, 1)
 	low := store.Change{Key: g.shard.Key(), Old: g.item(0), At: g.now}
-	if err := g.table.Store().Delete(t.Context(), []store.Key{low.Key}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Delete()", g.table.Store().Delete(t.Context(), []store.Key{low.Key}))
 	g.seen(low)
 	g.want("without the bucket")
 }

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -42,22 +44,16 @@ func readTrace(t *testing.T, move time.Duration) []traced {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("no trace at %s", trace)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Open()", err)
 	defer f.Close()
 	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadAll()", err)
 	var all []traced
 	for _, row := range rows[1:] {
 		at, err := time.Parse(time.DateTime, row[0])
 		input, inputErr := strconv.ParseInt(row[1], 10, 64)
 		output, outputErr := strconv.ParseInt(row[2], 10, 64)
-		if err := errors.Join(err, inputErr, outputErr); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, fmt.Sprintf("parse of %q", row), errors.Join(err, inputErr, outputErr))
 		all = append(all, traced{at.Add(move), input + output})
 	}
 	return all
@@ -75,7 +71,7 @@ func (r traced) ask(t *testing.T, l *zlimit.RateLimiter) (zlimit.Amounts, bool) 
 	case err == nil:
 		return lease.Consumed(), true
 	case !errors.As(err, &exceeded):
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	return nil, false
 }
@@ -110,12 +106,7 @@ func counted(t *testing.T, l *zlimit.RateLimiter) tally {
 	t.Helper()
 	got := tally{}
 	for _, w := range windows {
-		for s, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Entity: "conv", Resource: "llm", Window: w}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got[w] = append(got[w], s)
-		}
+		got[w] = check.All(t, "Usage.Snapshots()", l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Entity: "conv", Resource: "llm", Window: w}))
 	}
 	return got
 }
@@ -123,13 +114,9 @@ func counted(t *testing.T, l *zlimit.RateLimiter) tally {
 func newLimiter(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateLimiter {
 	t.Helper()
 	l, err := zlimit.New(t.Context(), s, append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithFreshness(0)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 	return l
 }
@@ -288,9 +275,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 		t.Errorf("%d aggregators died, want about %d", died, deaths)
 	}
 	later, err := New(s, WithClock(func() time.Time { return time.Now().Add(2 * time.Hour) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	later.roller.rollDue(t.Context(), t.Context())
 	if diff := cmp.Diff(want, counted(t, reader)); diff != "" {
 		t.Errorf("usage (-admitted +snapshots):\n%s", diff)
@@ -311,18 +296,14 @@ func consumptions(t *testing.T, s zlimit.Store) (times []time.Time) {
 // startStream starts the change stream of a store.
 func startStream(t *testing.T, s zlimit.Store) {
 	t.Helper()
-	if err := store.Of(s).(store.Streamer).StartStream(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", store.Of(s).(store.Streamer).StartStream(t.Context()))
 }
 
 // openFile opens a file that other stores may have, too.
 func openFile(t *testing.T, path string) zlimit.Store {
 	t.Helper()
 	s, err := zlimit.SQLite(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.SQLite()", err)
 	t.Cleanup(func() { closeStore(t, s) })
 	setUp(t, s)
 	return s

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -269,12 +270,10 @@ func TestForeignSequence(t *testing.T) {
 	mustApply(t, a, busy(1)...)
 	spoil := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("seq#0"), 0)}}
 	bound, err := spoil.Call(expr.N(1)).Bind()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Bind()", err)
 	key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03"}
 	if _, err := a.table.Store().Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	errs := a.apply(context.Background(), busy(2)[1:])
 	if len(errs) != 1 || errs[0] == nil || !strings.Contains(errs[0].Error(), "does not say what it contains") {
@@ -289,9 +288,7 @@ func TestRetention(t *testing.T) {
 		"2026-03-31T12:00:00Z": time.Date(2026, 4, 2, 13, 0, 0, 0, time.UTC).Unix(), "2026-03-31": 0, "2026-03": 0,
 	} {
 		items, err := a.table.Store().Read(t.Context(), []store.Key{{PK: "n/ENTITY#e", SK: "#USAGE#r#" + window}}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		if got, _ := items[0].Get("ttl").Int(); got != want {
 			t.Errorf("snapshot %s expires at %d, want %d", window, got, want)
 		}
@@ -327,9 +324,7 @@ func TestRetentionIsTakenBack(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		expiries := func(a *Aggregator) (times []int64) {
 			page, err := a.table.Store().Query(t.Context(), store.Query{PK: "n/ENTITY#e", Prefix: "#USAGE#", Consistent: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Query()", err)
 			for _, it := range page.Items {
 				at, _ := it.Get("ttl").Int()
 				times = append(times, at)
@@ -362,9 +357,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 			mustApply(t, a, changes[i])
 			enginetest.CatchUp()
 			page, err := store.Of(s).Query(t.Context(), layout.QueryNamespaceItems("n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Query()", err)
 			var got []string
 			for _, it := range page.Items {
 				got = append(got, strings.TrimPrefix(it.Get(store.SK).Text(), "#USAGE#r#"))
@@ -407,20 +400,14 @@ func TestHugeTotals(t *testing.T) {
 
 		register(t, s)
 		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithNamespace("n"), zlimit.WithClock(func() time.Time { return noon }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.New()", err)
 		defer func() {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Close()", l.Close())
 		}()
 		reported := map[string]zlimit.Quantity{}
 		enginetest.CatchUp()
 		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily}) {
-			if err != nil {
-				t.Fatalf("Snapshots() = %v", err)
-			}
+			check.Fatal(t, "Snapshots()", err)
 			reported[snapshot.Entity] = snapshot.Consumed["tpm"]
 		}
 		if diff := cmp.Diff(map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, reported); diff != "" {
@@ -444,7 +431,7 @@ func register(t *testing.T, s zlimit.Store) {
 		{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode()},
 	} {
 		if _, err := store.Of(s).Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/facade"
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/source"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
@@ -39,17 +40,11 @@ func facadeOf(t *testing.T, dir string) (map[string]string, error) {
 func everything(t *testing.T) map[string]string {
 	t.Helper()
 	mirrored, err := facade.Of(loadCore(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "facade.Of()", err)
 	files, err := emit.Blocking(mirrored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "emit.Blocking()", err)
 	old, err := legacyFiles(legacySpec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "legacyFiles()", err)
 	outputs := generated(t, specFile, readFile(t, specFile))
 	outputs["stack/template.yaml"] = templateOf(t, string(readFile(t, specFile)))
 	maps.Copy(files, old)
@@ -68,9 +63,7 @@ func loadCore(t *testing.T) *source.Package {
 		t.Skip("type-checks package zlimit: the runs that are not short have it")
 	}
 	p, err := core()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "core()", err)
 	return p
 }
 
@@ -86,12 +79,8 @@ func unpack(t *testing.T, archive *txtar.Archive, wanted func(name string) bool)
 			continue
 		}
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.MkdirAll()", os.MkdirAll(filepath.Dir(path), 0o755))
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, f.Data, 0o644))
 	}
 	return dir
 }
@@ -108,9 +97,7 @@ func TestFacadeGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := unpack(t, archive, isCore)
 			got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "facadeOf()", err)
 			if *update {
 				gentest.Rewrite(t, "facade", name, archive, isCore, got)
 				return
@@ -120,15 +107,11 @@ func TestFacadeGolden(t *testing.T) {
 				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
 			}
 			for path, content := range got {
-				if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(content), 0o644))
 			}
 			for _, support := range []string{"blocking.go", "lease.go", "steps.go"} {
 				path := filepath.Join(dir, "zlimit", "blocking", support)
-				if err := os.WriteFile(path, readFile(t, filepath.Join(coreDir, "blocking", support)), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "os.WriteFile()", os.WriteFile(path, readFile(t, filepath.Join(coreDir, "blocking", support)), 0o644))
 			}
 			for _, verb := range soak.Pick([]string{"test"}, []string{"vet", "test"}) {
 				command := exec.Command("go", verb, "./...")
@@ -158,9 +141,7 @@ func TestFacadeErrors(t *testing.T) {
 func TestFacadeFunctions(t *testing.T) {
 	core := loadCore(t)
 	blocking, err := source.Load(filepath.Join(coreDir, "blocking"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "source.Load()", err)
 	mirrored := 0
 	for _, name := range core.Types.Scope().Names() {
 		f, ok := core.Types.Scope().Lookup(name).(*types.Func)
@@ -193,14 +174,10 @@ func TestUnfinishedCore(t *testing.T) {
 		"zlimit/unfinished.go":         "package zlimit\n\nimport \"fmt\"\n\nfunc unfinished() int { return missing() }\n",
 		"zlimit/blocking/stale_gen.go": "package blocking\n\nfunc stale( {\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(text), 0o644))
 	}
 	got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "facadeOf()", err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("outputs differ (-want +got):\n%s", diff)
 	}
@@ -210,16 +187,12 @@ func TestUnfinishedCore(t *testing.T) {
 func TestFacadeIsPure(t *testing.T) {
 	p := loadCore(t)
 	f, err := facade.Of(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "facade.Of()", err)
 	first, err := emit.Blocking(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "emit.Blocking()", err)
 	for range 5 {
 		if f, err = facade.Of(p); err != nil {
-			t.Fatal(err)
+			t.Fatalf("facade.Of() = %v", err)
 		}
 		again, err := emit.Blocking(f)
 		if diff := cmp.Diff(first, again); err != nil || diff != "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestLegacyErrors: each grammar refuses the other's words.
@@ -45,9 +46,7 @@ func TestRunReportsLegacy(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "legacy.yaml")
 	text := bytes.Replace(readFile(t, legacySpec), []byte("type: N"), []byte("type: Q"), 1)
-	if err := os.WriteFile(old, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(old, text, 0o644))
 	var stderr bytes.Buffer
 	if code := run([]string{"-spec", specFile, "-legacy", old, "-calls", callsSpec, "-members", bucketDir, "-core", coreDir, "-root", filepath.Join(dir, "out")}, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), old+":") {
 		t.Errorf("run = %d, %q, want 1 and the place of the mistake", code, &stderr)

@@ -11,15 +11,14 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestNamesStandInTheSchemaAlone asks that no hand-written code has the name of an index, or of an attribute whose name is a code or
 // has the prefix of a family: it would be another one once the schema renames it. Words such as cascade mean other things as well.
 func TestNamesStandInTheSchemaAlone(t *testing.T) {
 	s, err := schema.Load(specFile, readFile(t, specFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "schema.Load()", err)
 	isName := nameOf(s)
 	for _, dir := range []string{"../zlimit", "../aggregator", "../stack", "../cmd", "../server", "../internal"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -48,9 +47,7 @@ func TestNamesStandInTheSchemaAlone(t *testing.T) {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "filepath.WalkDir()", err)
 	}
 }
 

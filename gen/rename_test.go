@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
@@ -20,14 +21,10 @@ func TestRename(t *testing.T) {
 		t.Skip("builds the module")
 	}
 	s, err := schema.Load(specFile, readFile(t, specFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "schema.Load()", err)
 	rename(s)
 	files, err := emit.Files(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "emit.Files()", err)
 	o := newOverlay(t)
 	for path, content := range files {
 		// The names of public functions have the names of indexes, and examples call them.
@@ -36,9 +33,7 @@ func TestRename(t *testing.T) {
 		}
 	}
 	tests, err := filepath.Glob("../internal/layout/*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Glob()", err)
 	for _, path := range tests {
 		if !strings.HasSuffix(path, "_gen_test.go") {
 			o.add(t, strings.TrimPrefix(filepath.ToSlash(path), "../"), renamed(t, s, string(readFile(t, path))))

@@ -7,28 +7,23 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/calls"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // templateOf returns the template that follows from a schema and the calls of the module.
 func templateOf(t *testing.T, text string) string {
 	t.Helper()
 	files, err := stackFiles(t, text, string(readFile(t, callsSpec)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "stackFiles()", err)
 	return string(files["stack/template.yaml"])
 }
 
 func stackFiles(t *testing.T, text, asked string) (map[string][]byte, error) {
 	t.Helper()
 	s, err := schema.Load(specFile, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "schema.Load()", err)
 	c, err := calls.Load(callsSpec, []byte(asked))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calls.Load()", err)
 	return emit.Stack(s, c)
 }
 

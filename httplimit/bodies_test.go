@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestBodyTimeout reads bodies that stall. Another body comes immediately, and its answer takes longer than bodies may.
@@ -34,14 +35,10 @@ func TestBodyTimeout(t *testing.T) {
 	defer server.Close()
 	for body, want := range map[string]int{"": http.StatusRequestTimeout, "12345": http.StatusRequestTimeout, "1234567890": http.StatusOK} {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "DialContext()", err)
 		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n%s", body)
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.ReadResponse()", err)
 		if _ = response.Body.Close(); response.StatusCode != want {
 			t.Errorf("a body of %q is answered by %s, want %d", body, response.Status, want)
 		}

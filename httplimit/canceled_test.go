@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -31,14 +32,10 @@ func TestCanceledRequestsAreNoSuccess(t *testing.T) {
 		s.Config = server
 		s.Start()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		r.Header.Set("X-API-Key", "alice")
 		response, err := s.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Do()", err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusServiceUnavailable || response.ContentLength <= 0 {
 			t.Errorf("%s: status %d with %d bytes, want 503 with a problem", name, response.StatusCode, response.ContentLength)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -18,13 +19,13 @@ func TestFieldsTellTheLevel(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
 	for _, e := range []zlimit.Entity{{ID: "globex"}, {ID: "team", ParentID: "globex", Cascade: true}, {ID: "alice", ParentID: "team", Cascade: true}} {
 		if _, err := limiter.Entities.Ensure(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Ensure() = %v", err)
 		}
 	}
 	for entity, capacity := range map[string]int64{"alice": 10, "team": 1, "globex": 10} {
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", capacity), zlimit.PerDay("kb", 1000)}
 		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "api"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	h := httplimit.New(limiter, byKey, httplimit.WithQuotaUnit("kb", "kilobytes"))(ok)
@@ -47,9 +48,7 @@ func TestFieldsTellTheLevel(t *testing.T) {
 		}
 		if i == 1 {
 			var problem httplimit.Problem
-			if err := json.NewDecoder(got.Body).Decode(&problem); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Decode()", json.NewDecoder(got.Body).Decode(&problem))
 			if diff := cmp.Diff([]string{"parent:rpm"}, problem.ViolatedPolicies); diff != "" {
 				t.Errorf("violated policies (-want +got):\n%s", diff)
 			}

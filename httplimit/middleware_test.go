@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -65,9 +66,7 @@ func TestRequestsAreLimited(t *testing.T) {
 		t.Errorf("response = %d (-want +got):\n%s", got.StatusCode, diff)
 	}
 	var problem httplimit.Problem
-	if err := json.NewDecoder(got.Body).Decode(&problem); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Decode()", json.NewDecoder(got.Body).Decode(&problem))
 	if diff := cmp.Diff(httplimit.Problem{
 		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429,
 		ViolatedPolicies: []string{"rpm"}, Outcome: httplimit.OutcomeNone,
@@ -113,19 +112,13 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 		left    int64
 	}{
 		{"more", func(_ http.ResponseWriter, r *http.Request) {
-			if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 4}); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Adjust()", httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 4}))
 		}, 5},
 		{"rolled back by the handler", func(_ http.ResponseWriter, r *http.Request) {
-			if err := httplimit.Lease(r.Context()).Rollback(r.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Rollback()", httplimit.Lease(r.Context()).Rollback(r.Context()))
 		}, 10},
 		{"a client that has gone", func(_ http.ResponseWriter, r *http.Request) {
-			if err := httplimit.Lease(r.Context()).Release(zlimit.Amounts{"rpm": 1}); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Release()", httplimit.Lease(r.Context()).Release(zlimit.Amounts{"rpm": 1}))
 			r.Context().Value(cancelKey{}).(context.CancelFunc)()
 		}, 10},
 		{"a panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, 9},
@@ -184,9 +177,7 @@ func TestClientsThatLeave(t *testing.T) {
 	}))
 	defer endless.Close()
 	target, err := url.Parse(endless.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "url.Parse()", err)
 	for _, two := range []bool{false, true} {
 		limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10))
 		h := httplimit.New(limiter, byKey)(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
@@ -207,14 +198,12 @@ func TestClientsThatLeave(t *testing.T) {
 		r := keyed(t).WithContext(ctx)
 		r.RequestURI = ""
 		if r.URL, err = url.Parse(server.URL); err != nil {
-			t.Fatal(err)
+			t.Fatalf("url.Parse() = %v", err)
 		}
 		response, err := server.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Do()", err)
 		if _, err := io.ReadFull(response.Body, make([]byte, 100)); err != nil {
-			t.Error(err)
+			t.Errorf("io.ReadFull() = %v", err)
 		}
 		leave()
 		_ = response.Body.Close()
@@ -260,12 +249,10 @@ func TestTheWriterIsPassedOn(t *testing.T) {
 func TestErrors(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
 	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	closed, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	_ = closed.Close()
 	failing := func(err error) func(*http.Request) (zlimit.Request, error) {
 		return func(*http.Request) (zlimit.Request, error) { return zlimit.Request{}, err }
@@ -372,9 +359,7 @@ func TestRetryAfterIsNeverBeforeTheRoom(t *testing.T) {
 			})
 			amounts[name] = 1 + random.Int64N(limits[j].Capacity)
 		}
-		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits}))
 		h := httplimit.New(limiter, func(*http.Request) (zlimit.Request, error) {
 			return zlimit.Request{Entity: "alice", Resource: resource, Consume: amounts}, nil
 		})(ok)
@@ -418,9 +403,7 @@ func TestTransport(t *testing.T) {
 	client := &http.Client{Transport: transport}
 	send := func(url string) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("body"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		r.Header.Set("X-API-Key", "alice")
 		response, err := client.Do(r)
 		if err != nil {
@@ -428,9 +411,7 @@ func TestTransport(t *testing.T) {
 		}
 		defer response.Body.Close()
 		lease := httplimit.Lease(response.Request.Context())
-		if err := lease.Adjust(zlimit.Amounts{"rpm": 1}); err != nil {
-			t.Errorf("Adjust() = %v", err)
-		}
+		check.Error(t, "Adjust()", lease.Adjust(zlimit.Amounts{"rpm": 1}))
 		_, err = io.Copy(io.Discard, response.Body)
 		if again := lease.Adjust(zlimit.Amounts{"rpm": 1}); !errors.Is(again, zlimit.ErrLeaseClosed) {
 			t.Errorf("Adjust() after the end = %v, want that the lease is closed", again)
@@ -438,13 +419,13 @@ func TestTransport(t *testing.T) {
 		return err
 	}
 	if err := send(server.URL); err != nil { // two of three
-		t.Fatal(err)
+		t.Fatalf("send() = %v", err)
 	}
 	if err := send("http://127.0.0.1:1"); err == nil { // given back
 		t.Error("a request to nobody has no error")
 	}
 	if err := send(server.URL); err != nil { // one, and one in debt
-		t.Fatal(err)
+		t.Fatalf("send() = %v", err)
 	}
 	var exceeded *zlimit.ExceededError
 	if err := send(server.URL); !errors.As(err, &exceeded) {
@@ -464,7 +445,7 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, both, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			t.Error(err)
+			t.Errorf("Hijack() = %v", err)
 			return
 		}
 		defer conn.Close()
@@ -473,9 +454,7 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 	}))
 	defer echo.Close()
 	target, err := url.Parse(echo.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "url.Parse()", err)
 	request := func(*http.Request) (zlimit.Request, error) {
 		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}}, nil
 	}
@@ -484,21 +463,17 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 	defer proxy.Close()
 	for address, transport := range map[string]http.RoundTripper{echo.URL: limited, proxy.URL: http.DefaultTransport} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")
 		response, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		conn, ok := response.Body.(io.ReadWriteCloser)
 		if !ok || response.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("the answer of status %d has a body %T, want one to write to", response.StatusCode, response.Body)
 		}
 		if _, err := io.WriteString(conn, "hello"); err != nil {
-			t.Error(err)
+			t.Errorf("io.WriteString() = %v", err)
 		}
 		got := make([]byte, 5)
 		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
@@ -510,9 +485,7 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 				t.Errorf("Adjust() of an open connection = %v", err)
 			}
 		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", conn.Close())
 		if lease != nil {
 			if err := lease.Adjust(zlimit.Amounts{"rpm": 1}); !errors.Is(err, zlimit.ErrLeaseClosed) {
 				t.Errorf("Adjust() of a closed connection = %v, want that the lease is closed", err)
@@ -530,12 +503,10 @@ func TestAllocations(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1_000_000_000), zlimit.PerDay("tpm", 1_000_000_000))
 	zlimittest.IgnoreLeases(limiter) // whose notes allocate
 	request, err := byKey(keyed(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "byKey()", err)
 	bare := testing.AllocsPerRun(1000, func() {
 		if _, err := limiter.Acquire(t.Context(), request); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 	})
 	r, w := keyed(t), httptest.NewRecorder()
@@ -560,9 +531,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	zlimittest.IgnoreLeases(limiter)
 	r, w := keyed(b), httptest.NewRecorder()
 	request, err := byKey(r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "byKey()", err)
 	const turn = 20
 	run := func(call func()) float64 {
 		start := time.Now()
@@ -573,7 +542,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	}
 	acquire := func() {
 		if _, err := limiter.Acquire(b.Context(), request); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Acquire() = %v", err)
 		}
 	}
 	for name, opts := range map[string][]httplimit.Option{"fields": nil, "no fields": {httplimit.WithoutHeaders()}} {

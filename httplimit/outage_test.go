@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -48,9 +49,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, panics bool, end string) {
 	defer cancel()
 	var settling *faulttest.Settling
 	h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()), httplimit.RefundPanics())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Adjust()", httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 		_, _ = io.WriteString(w, "hello")
 		switch end {
 		case "cancelled":
@@ -91,16 +90,12 @@ func TestLeasesThatCannotBeSettledAreALineAMinute(t *testing.T) {
 		limiter, store := faulttest.New(t, faulttest.Never())
 		var log, sent faulttest.Log
 		h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Adjust()", httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 			store.Break(faulttest.Down)
 		}))
 		transport := &httplimit.Transport{Limiter: limiter, Request: byKey, Logger: sent.Logger(), Base: faulttest.RoundTripper(
 			func(r *http.Request) (*http.Response, error) {
-				if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Adjust()", httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 				store.Break(faulttest.Down)
 				return nil, errors.New("broken")
 			})}
@@ -125,12 +120,8 @@ func TestClosedWhileAHandlerRuns(t *testing.T) {
 		limiter, _ := faulttest.New(t, faulttest.Never())
 		var log faulttest.Log
 		h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": more}); err != nil {
-				t.Error(err)
-			}
-			if err := limiter.Close(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Adjust()", httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": more}))
+			check.Error(t, "Close()", limiter.Close())
 		}))
 		h.ServeHTTP(httptest.NewRecorder(), keyed(t))
 		if log.Count(notSettled) != logged {
@@ -164,12 +155,8 @@ func readInOutage(t *testing.T, b faulttest.Outage, end string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	response, err := transport.RoundTrip(keyed(t).WithContext(ctx))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := httplimit.Lease(response.Request.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
+	check.Fatal(t, "Adjust()", httplimit.Lease(response.Request.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 	switch end {
 	case "cancelled":
 		cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -55,9 +56,7 @@ func TestLimitsOfProblems(t *testing.T) {
 		{Entity: "alice", Resource: "api", Limit: zlimit.PerDay("tpd", 5), Available: 5, Requested: 9, Exceeded: true, RetryAfter: zlimit.Never},
 	}})
 	body, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Marshal()", err)
 	want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
 		`"detail":"The request asks for more than the quota can hold, and cannot succeed.","violated-policies":["parent:rpm","tpd"],"limits":[` +
 		`{"policy":"parent:rpm","capacity":20,"available":-3,"requested":2,"exceeded":true,"retry_after_seconds":15},` +

@@ -6,32 +6,25 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestRejectedHandler serves what a process has reported.
 func TestRejectedHandler(t *testing.T) {
 	s, err := zlimit.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Memory()", err)
 	defer s.Close()
 	reporting, err := zlimit.New(t.Context(), s, zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	for range 3 {
 		_, _ = reporting.Acquire(t.Context(), zlimit.Request{
 			Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"rpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)},
 		})
 	}
-	if err := reporting.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", reporting.Close())
 	l, err := zlimit.New(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	defer l.Close()
 	handler := httplimit.Rejected(l)
 	get := func(target string) *httptest.ResponseRecorder {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -41,9 +42,7 @@ func TestTransportChargesWhatWasSent(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				giveUp.Store(cancel)
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("body"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "http.NewRequestWithContext()", err)
 				r.Header.Set("X-API-Key", "alice")
 				response, err := client.Do(r)
 				if err == nil {
@@ -88,9 +87,7 @@ func TestTransportGivesBackWhatWasNeverSent(t *testing.T) {
 		limiter, _ := zlimittest.New(t, zlimit.PerHour("rpm", 5))
 		client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Request: byKey, Base: test.base}, Timeout: 30 * time.Millisecond}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://nowhere.test", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		r.Header.Set("X-API-Key", "alice")
 		if response, err := client.Do(r); err == nil {
 			_ = response.Body.Close()

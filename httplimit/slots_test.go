@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -40,9 +41,7 @@ func TestSlotsOfACall(t *testing.T) {
 	transport := &httplimit.Transport{Limiter: limiter, Request: consume}
 	call := func(ctx context.Context) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		return (&http.Client{Transport: transport}).Do(r)
 	}
 	taken := uint64(0)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -45,9 +46,7 @@ func TestWebhook(t *testing.T) {
 					return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("ok"))}, nil
 				})}
 				notify, err := httplimit.Webhook("https://hooks.example.com/x", client)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "httplimit.Webhook()", err)
 				if err := notify(t.Context(), zlimit.BudgetAlert{ID: "a/b"}); (err != nil) != test.fails {
 					t.Errorf("notify() = %v", err)
 				}

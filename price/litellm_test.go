@@ -17,15 +17,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/price"
 )
 
 func read(t *testing.T, text string) *price.List {
 	t.Helper()
 	list, err := price.ReadLiteLLM(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.ReadLiteLLM()", err)
 	return list
 }
 
@@ -70,9 +69,7 @@ func TestReadLiteLLM(t *testing.T) {
 		t.Errorf("ReadLiteLLM() = %d models of %d entries, skipped %v, want all", len(list.Models), list.Entries, list.Skipped)
 	}
 	prices, err := price.NewTable(list.Models)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	friday := time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)
 	at := func(day, hour, minute int) time.Time {
 		return friday.AddDate(0, 0, day).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute)
@@ -220,23 +217,15 @@ const structure = "testdata/litellm-structure.json.gz"
 // TestStructureOfTheList reads the whole list: all entries are there by name, and all prices are read or left out by name.
 func TestStructureOfTheList(t *testing.T) {
 	if *pin != "" {
-		if err := pinStructure(*pin); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "pinStructure()", pinStructure(*pin))
 	}
 	f, err := os.Open(structure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Open()", err)
 	defer f.Close()
 	unzipped, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "gzip.NewReader()", err)
 	list, err := price.ReadLiteLLM(unzipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.ReadLiteLLM()", err)
 	if _, err := price.NewTable(list.Models); err != nil {
 		t.Errorf("NewTable() of all models = %v", err)
 	}
@@ -264,14 +253,10 @@ func TestStructureOfTheList(t *testing.T) {
 	}
 	const golden = "testdata/litellm-structure.golden"
 	if *pin != "" {
-		if err := os.WriteFile(golden, []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(golden, []byte(text.String()), 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if diff := cmp.Diff(string(want), text.String()); diff != "" {
 		t.Errorf("the list is read otherwise, -want +got:\n%s", diff)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/price"
 )
 
@@ -23,9 +24,7 @@ func rat(text string) *big.Rat { return price.PerMillion(text) }
 func table(t *testing.T, m price.Model) *price.Table {
 	t.Helper()
 	prices, err := price.NewTable(map[string]price.Model{"m": m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	return prices
 }
 
@@ -93,9 +92,7 @@ func TestCostIsExact(t *testing.T) {
 			rates[price.Output] = big.NewRat(random.Int64N(1_000_000), 1_000_000_000_000_000_000)
 		}
 		prices, err := price.NewTable(map[string]price.Model{"m": {Rates: rates}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "price.NewTable()", err)
 		for range 1000 {
 			var u price.Usage
 			want := new(big.Rat)
@@ -177,14 +174,10 @@ func TestNoFloats(t *testing.T) {
 			continue
 		}
 		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, name, source, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "parser.ParseFile()", err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.Ident:
@@ -206,7 +199,7 @@ func TestCostAllocatesNothing(t *testing.T) {
 	prices := table(t, usual())
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := prices.Cost("m", "flex", price.Usage{price.Input: 5000, price.Output: 3}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Cost() = %v", err)
 		}
 	}); n != 0 {
 		t.Errorf("Cost() makes %v allocations", n)

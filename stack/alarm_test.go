@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -187,9 +188,7 @@ const runbook = " https://github.com/zlimit/zlimit-go/blob/main/docs/operations.
 // with its name, and no section lacks an alarm. A section has the meaning of the alarm, where to look and what to do.
 func TestRunbook(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	_, after, found := strings.Cut(string(page), "\n## Alarms\n")
 	chapter, _, closed := strings.Cut(after, "\n## ")
 	if !found || !closed {
@@ -201,9 +200,7 @@ func TestRunbook(t *testing.T) {
 		sections[name] = body
 	}
 	s, err := withAll(stack.Template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "withAll()", err)
 	alarms := 0
 	for id, r := range s.Resources {
 		if r.Type != "AWS::CloudWatch::Alarm" {

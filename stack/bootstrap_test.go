@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-lambda-go/cfn"
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/stack"
@@ -42,9 +43,7 @@ func buildFunction(t *testing.T) []byte {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	return program
 }
 
@@ -77,9 +76,7 @@ func newLambdaService(t *testing.T) *lambdaService {
 			}
 		default:
 			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "io.ReadAll()", err)
 			w.WriteHeader(http.StatusAccepted)
 			l.answers <- path[strings.LastIndex(path, "/")+1:] + " " + string(body)
 		}
@@ -96,9 +93,7 @@ func newLambdaService(t *testing.T) *lambdaService {
 func (l *lambdaService) call(t *testing.T, event any) string {
 	t.Helper()
 	text, err := json.Marshal(event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Marshal()", err)
 	l.events <- string(text)
 	select {
 	case answer := <-l.answers:
@@ -145,9 +140,7 @@ func TestInfraBootstrap(t *testing.T) {
 	dir := tools(t)
 	program := buildFunction(t)
 	code, err := stack.Pack(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "stack.Pack()", err)
 	if soak.Runs() {
 		program = buildFunction(t)
 	}
@@ -185,21 +178,17 @@ func unzip(t *testing.T, content []byte, path string) {
 	t.Helper()
 	r := openZip(t, content)
 	f, err := r.Open("bootstrap")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Open()", err)
 	program, err := io.ReadAll(f)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.WriteFile(path, program, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "io.ReadAll()", err)
 }
 
 func testAggregatorOn(t *testing.T, l *lambdaService, w *testbed) {
 	_, err := w.admin.Acquire(t.Context(), zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
-	w.must(err)
+	check.Fatal(w, "Acquire()", err)
 	image := w.image(w.namespace+"/BUCKET#loner#gpt-4#0", "#STATE")
 	event := events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{EventSourceArn: strings.Replace(tableARN, "table/limits", "table/"+w.table, 1) + "/stream/2026", Change: events.DynamoDBStreamRecord{
 		ApproximateCreationDateTime: events.SecondsEpochTime{Time: w.now()},
@@ -213,7 +202,7 @@ func testAggregatorOn(t *testing.T, l *lambdaService, w *testbed) {
 	}
 	day := w.now().Truncate(24 * time.Hour)
 	sum, err := w.admin.Usage.Summary(t.Context(), zlimit.UsageQuery{Entity: "loner", Resource: "gpt-4", Window: zlimit.WindowDaily, From: day, To: day.AddDate(0, 0, 1)})
-	w.must(err)
+	check.Fatal(w, "Usage.Summary()", err)
 	if len(sum.Limits) == 0 || sum.Limits[0].Name != "rpm" || sum.Limits[0].Total.String() != "600" {
 		t.Errorf("usage = %+v", sum)
 	}

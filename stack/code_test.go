@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -19,9 +20,7 @@ func executable(t *testing.T, machine elf.Machine) []byte {
 		Ident: ident, Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64, Shentsize: 64,
 	}
 	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, header); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "binary.Write()", binary.Write(&b, binary.LittleEndian, header))
 	return b.Bytes()
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -647,9 +648,7 @@ func TestCompareVersions(t *testing.T) {
 func TestSelfOfARelease(t *testing.T) {
 	t.Parallel()
 	inside, err := stack.Pack(cfn.Executable())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "stack.Pack()", err)
 	for _, system := range []string{"darwin", "windows", "linux"} {
 		code, err := stack.SelfOn(t.Context(), system, inside.Zip)
 		if err != nil {

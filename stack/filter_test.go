@@ -15,6 +15,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -99,9 +100,7 @@ func TestFiltersOnTheStream(t *testing.T) {
 	s := dynamo.New(engine.Client(), table, dynamo.WithStreams(streams))
 	useTable(t, s)
 	patterns, err := filters(stack.Template, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filters()", err)
 	alone, err := filters(stack.Template, map[string]string{"Archive": "false"})
 	if err != nil || len(alone) != 1 || len(patterns) != 2 {
 		t.Fatalf("%d filters, %d without an archive (%v), want 2 and 1", len(patterns), len(alone), err)
@@ -136,36 +135,21 @@ func useTable(t *testing.T, s zlimit.Store) {
 	t.Helper()
 	ctx := t.Context()
 	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	}()
 	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "alice"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10)}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	request := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
-	if err := l.Do(ctx, request, func(context.Context, *zlimit.Lease) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Do()", l.Do(ctx, request, func(context.Context, *zlimit.Lease) error { return nil }))
 	aggregate(t, s, func() bool {
-		for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			return true
-		}
-		return false
+		hours := l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly})
+		return len(check.All(t, "Usage.Snapshots()", hours)) > 0
 	})
 }
 
@@ -173,9 +157,7 @@ func useTable(t *testing.T, s zlimit.Store) {
 func aggregate(t *testing.T, s zlimit.Store, until func() bool, opts ...aggregator.Option) {
 	t.Helper()
 	a, err := aggregator.New(s, append([]aggregator.Option{aggregator.WithPoll(20 * time.Millisecond)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "aggregator.New()", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
@@ -185,9 +167,7 @@ func aggregate(t *testing.T, s zlimit.Store, until func() bool, opts ...aggregat
 		}
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "the aggregator", <-done)
 }
 
 // records returns all records of a table's stream.
@@ -195,26 +175,18 @@ func records(t *testing.T, client *dynamodbstreams.Client, table string) (all []
 	t.Helper()
 	ctx := t.Context()
 	list, err := client.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: &table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ListStreams()", err)
 	for _, s := range list.Streams {
 		described, err := client.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: s.StreamArn})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "DescribeStream()", err)
 		for _, shard := range described.StreamDescription.Shards {
 			it, err := client.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
 				StreamArn: s.StreamArn, ShardId: shard.ShardId, ShardIteratorType: types.ShardIteratorTypeTrimHorizon,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "GetShardIterator()", err)
 			for next := it.ShardIterator; next != nil; {
 				page, err := client.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "GetRecords()", err)
 				all = append(all, page.Records...)
 				if next = page.NextShardIterator; len(page.Records) == 0 {
 					break

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -39,9 +40,7 @@ func run(t *testing.T, name string, args ...string) (string, error) {
 func writeTemplate(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "template.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(text), 0o644))
 	return path
 }
 
@@ -113,9 +112,7 @@ func TestInfraCDK(t *testing.T) {
 	t.Parallel()
 	dir := tools(t)
 	want, err := cfn.Long(stack.Template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "cfn.Long()", err)
 	work, twin := t.TempDir(), t.TempDir()
 	writeJSON(t, filepath.Join(work, "template.json"), want)
 	for path, text := range map[string]string{
@@ -124,9 +121,7 @@ func TestInfraCDK(t *testing.T) {
 		filepath.Join(work, "package.json"): "{}",
 		filepath.Join(twin, "zlimit.yaml"):  broken(t, "a table that goes with the stack", "  DeletionPolicy: Retain\n", "  DeletionPolicy: Delete\n")[0],
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(text), 0o644))
 	}
 	output, err := run(t, "node", "../scripts/infra/cdk.mjs", dir, work, twin)
 	if err != nil {
@@ -143,9 +138,7 @@ func TestInfraTerraform(t *testing.T) {
 	t.Parallel()
 	dir := tools(t)
 	path := filepath.Join(t.TempDir(), "main.tf")
-	if err := os.WriteFile(path, []byte(stack.Terraform()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(stack.Terraform()), 0o644))
 	output, err := run(t, filepath.Join(dir, "venv/bin/python"), "-c", "import hcl2, json, sys; print(json.dumps(hcl2.load(open(sys.argv[1]))))", path)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -45,18 +46,14 @@ func TestDeadLetters(t *testing.T) {
 	answer := `{"batchItemFailures":[{"itemIdentifier":"100"}]}`
 	s.Invoked = func(payload []byte) string {
 		var event events.DynamoDBEvent
-		if err := json.Unmarshal(payload, &event); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "json.Unmarshal()", json.Unmarshal(payload, &event))
 		got = event.Records
 		return answer
 	}
 	outcomes := func(redrive, discard bool) (all []string) {
 		t.Helper()
 		letters, err := manager(s).DeadLetters(t.Context(), "limits", redrive, discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "DeadLetters()", err)
 		if st, err := manager(s).Status(t.Context(), "limits", false); err != nil || st.Dead == nil || *st.Dead != int64(len(s.Letters)) {
 			t.Errorf("Status() = %+v, %v, want all %d letters to be visible", st, err, len(s.Letters))
 		}

@@ -4,14 +4,14 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestProgramsDoNotLinkDeployment asks what a program with a limiter links: nothing that only deployments need.
 func TestProgramsDoNotLinkDeployment(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../zlimit", "../aggregator").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Output()", err)
 	for path := range strings.FieldsSeq(string(output)) {
 		for _, service := range []string{"cloudformation", "cloudwatch", "lambda", "sqs"} {
 			if strings.HasPrefix(path, "github.com/aws/aws-sdk-go-v2/service/"+service) {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -40,20 +41,14 @@ import (
 func startMoto(t *testing.T, dir string, transport *motoTransport) aws.Config {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Listen()", err)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", listener.Close())
 	_, port, _ := net.SplitHostPort(address)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "venv/bin/moto_server"), "-H", "127.0.0.1", "-p", port)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it keeps nothing
 		_ = cmd.Wait()
@@ -64,9 +59,7 @@ func startMoto(t *testing.T, dir string, transport *motoTransport) aws.Config {
 	client := &http.Client{Transport: transport}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/moto-api/", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		reply, err := client.Do(request)
 		if err == nil {
 			_ = reply.Body.Close() // nothing was read
@@ -236,9 +229,7 @@ func (l *motoLife) acquire(table string) {
 	}); err != nil {
 		l.Errorf("Acquire() = %v", err)
 	}
-	if err := limiter.Close(); err != nil {
-		l.Error(err)
-	}
+	check.Error(l, "Close()", limiter.Close())
 }
 
 // TestInfraLife goes through the life of stacks by the clients of AWS. A stack is deployed, left as it is, changed,
@@ -259,7 +250,7 @@ func TestInfraLife(t *testing.T) {
 	l.buckets = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
 	var err error
 	if l.code, err = stack.Pack(cfn.Executable()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("stack.Pack() = %v", err)
 	}
 	l.current()
 	l.older()
@@ -332,44 +323,36 @@ func (l *motoLife) redrive(name string) {
 	l.Helper()
 	const table = "changed"
 	limiter, err := zlimit.New(l.Context(), dynamo.New(l.tables, table), zlimit.WithSetup())
-	if err != nil {
-		l.Fatal(err)
-	}
+	check.Fatal(l, "zlimit.New()", err)
 	l.acquire(table)
 	ctx := l.Context()
-	must := func(err error) {
-		l.Helper()
-		if err != nil {
-			l.Fatal(err)
-		}
-	}
 	list, err := l.streams.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: aws.String(table)})
-	must(err)
+	check.Fatal(l, "ListStreams()", err)
 	arn := list.Streams[0].StreamArn
 	described, err := l.streams.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: arn})
-	must(err)
+	check.Fatal(l, "DescribeStream()", err)
 	shard := described.StreamDescription.Shards[0]
 	first := shard.SequenceNumberRange.StartingSequenceNumber
 	at, err := l.streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
 		StreamArn: arn, ShardId: shard.ShardId, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: first,
 	})
-	must(err)
+	check.Fatal(l, "GetShardIterator()", err)
 	page, err := l.streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: at.ShardIterator})
-	must(err)
+	check.Fatal(l, "GetRecords()", err)
 	last := aws.ToString(page.Records[len(page.Records)-1].Dynamodb.SequenceNumber)
 	queues, err := l.queues.ListQueues(ctx, &sqs.ListQueuesInput{})
-	must(err)
+	check.Fatal(l, "ListQueues()", err)
 	if len(queues.QueueUrls) != 1 {
 		l.Fatalf("queues %v, want that of dead letters", queues.QueueUrls)
 	}
 	a, err := aggregator.New(dynamo.New(l.tables, table))
-	must(err)
+	check.Fatal(l, "aggregator.New()", err)
 	l.function.handle = aggregator.Handler(a)
 	send := func(last string) {
 		l.Helper()
 		body := strings.ReplaceAll(letter(*shard.ShardId, *first, last, len(page.Records)), tableARN+"/stream/1", *arn)
 		_, err := l.queues.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &queues.QueueUrls[0], MessageBody: &body})
-		must(err)
+		check.Fatal(l, "SendMessage()", err)
 	}
 	letters := func(redrive, discard bool, want string) {
 		l.Helper()
@@ -394,11 +377,11 @@ func (l *motoLife) redrive(name string) {
 		l.Errorf("the function was called %d times, want 4", l.function.calls)
 	}
 	sum, err := limiter.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly})
-	must(err)
+	check.Fatal(l, "Usage.Summary()", err)
 	if u, _ := sum.Limit("rpm"); u.Total.Tokens() != 1 {
 		l.Errorf("usage after the redrives = %+v, want one request", sum)
 	}
-	must(limiter.Close())
+	check.Fatal(l, "Close()", limiter.Close())
 }
 
 // older is the life of a stack of an older version, which is upgraded, and deleted with its data.
@@ -410,9 +393,7 @@ func (l *motoLife) older() {
 		l.Errorf("Check() of an older stack = %+v, %v", c, err)
 	}
 	other, err := stack.Unpack(repacked(l.T, l.code.Zip))
-	if err != nil {
-		l.Fatal(err)
-	}
+	check.Fatal(l, "stack.Unpack()", err)
 	if d, plans := l.deploy(stack.Options{Name: "older", Code: other}); !d.Changed || plans != 1 {
 		l.Errorf("upgrading = %+v, %d plans", d, plans)
 	}
@@ -435,21 +416,15 @@ func repacked(t *testing.T, content []byte) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for _, f := range openZip(t, content).File {
-		if err := w.Copy(f); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Copy()", w.Copy(f))
 	}
-	if err := errors.Join(w.SetComment("another one"), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetComment() and Close()", errors.Join(w.SetComment("another one"), w.Close()))
 	return b.Bytes()
 }
 
 func openZip(t *testing.T, content []byte) *zip.Reader {
 	t.Helper()
 	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zip.NewReader()", err)
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/pages"
 	"github.com/zlimit/zlimit-go/stack"
 )
@@ -27,9 +28,7 @@ var services = map[string]string{
 // TestOnCallPolicy holds the policy of the page for those on call against the calls of stack status and of redriving dead letters, both ways.
 func TestOnCallPolicy(t *testing.T) {
 	page, err := pages.Read("..", "docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "pages.Read()", err)
 	var policy struct {
 		Statement []struct {
 			Effect   string
@@ -39,9 +38,7 @@ func TestOnCallPolicy(t *testing.T) {
 	}
 	for _, b := range page.Blocks {
 		if b.Language == "json" && strings.Contains(b.Text, "sqs:ReceiveMessage") {
-			if err := json.Unmarshal([]byte(b.Text), &policy); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "json.Unmarshal()", json.Unmarshal([]byte(b.Text), &policy))
 		}
 	}
 	var allowed []string
@@ -57,9 +54,7 @@ func TestOnCallPolicy(t *testing.T) {
 	s.Letters = map[string]string{"1": letter("shard-1", "100", "100", 1), "2": letter("shard-0", "7", "8", 2)}
 	s.Invoked = func(payload []byte) string {
 		var event events.DynamoDBEvent
-		if err := json.Unmarshal(payload, &event); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "json.Unmarshal()", json.Unmarshal(payload, &event))
 		return `{"batchItemFailures":[]}`
 	}
 	asked := map[string]bool{}
@@ -73,7 +68,7 @@ func TestOnCallPolicy(t *testing.T) {
 		return nil
 	}
 	if _, err := manager(s).Status(t.Context(), "limits", false); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Status() = %v", err)
 	}
 	letters, err := manager(s).DeadLetters(t.Context(), "limits", true, false)
 	if err != nil || len(letters) != 2 || !slices.ContainsFunc(letters, func(l stack.DeadLetter) bool { return l.Outcome == stack.LetterRedriven }) {

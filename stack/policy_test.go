@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/iam"
 	"github.com/zlimit/zlimit-go/stack"
 )
@@ -169,13 +170,9 @@ func checkTrials(text string) error {
 func declared(t *testing.T, name string) program {
 	t.Helper()
 	text, err := os.ReadFile("../spec/calls.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	var file struct{ Programs map[string]program }
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Unmarshal()", yaml.Unmarshal(text, &file))
 	p, ok := file.Programs[name]
 	if !ok {
 		t.Fatalf("spec/calls.yaml has no program %s", name)
@@ -211,13 +208,11 @@ func TestCalls(t *testing.T) {
 				t.Errorf("spec/calls.yaml (-declared +recorded):\n%s", diff)
 			}
 			policy, err := statements(stack.Template, p.policy, withProvisioner)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "statements()", err)
 			var tenant []iam.Statement
 			if p.tenant != "" {
 				if tenant, err = statements(stack.Template, p.tenant, withProvisioner); err != nil {
-					t.Fatal(err)
+					t.Fatalf("statements() = %v", err)
 				}
 			}
 			var asked []question
@@ -247,9 +242,7 @@ func denyManually(t *testing.T, w *testbed) (denied []question) {
 	}
 	for _, policy := range []string{"AcquirePolicy", "TenantAcquirePolicy", "ReadPolicy", "TenantReadPolicy"} {
 		all, err := statements(stack.Template, policy, withProvisioner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "statements()", err)
 		for _, members := range w.recorder.byHand {
 			before := len(denied)
 			for _, q := range members {
@@ -319,9 +312,7 @@ func TestTrialsOfRecords(t *testing.T) {
 	var asked []question
 	for policy, name := range programs {
 		all, err := statements(stack.Template, policy, withProvisioner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "statements()", err)
 		p, tenant := declared(t, name), strings.HasPrefix(policy, "Tenant")
 		written, changes := []string{}, []string{}
 		for record, actions := range p.Writes {
@@ -409,9 +400,7 @@ func TestTrialsOfPrograms(t *testing.T) {
 			continue
 		}
 		all, err := statements(stack.Template, policy, withProvisioner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "statements()", err)
 		p, wanted := declared(t, program), map[string]bool{}
 		if slices.Contains(p.Reads, "Scan") {
 			wanted["dynamodb:Scan table"] = true
@@ -442,22 +431,16 @@ func TestTrialsOfPrograms(t *testing.T) {
 // TestDocumentedPolicy asks the policy for programs that acquire in docs/dynamodb.md what AcquirePolicy is asked.
 func TestDocumentedPolicy(t *testing.T) {
 	text, err := os.ReadFile("../docs/dynamodb.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	_, after, found := strings.Cut(string(text), "writes buckets alone:\n\n```json\n")
 	block, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
 		t.Fatal("docs/dynamodb.md has no policy that writes buckets alone")
 	}
 	var document any
-	if err := json.Unmarshal([]byte(block), &document); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal([]byte(block), &document))
 	documented, err := iam.Parse(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "iam.Parse()", err)
 	for _, trial := range trials() {
 		if trial.policy == "AcquirePolicy" {
 			allow(t, documented, trial.request, trial.want)

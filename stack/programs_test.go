@@ -24,6 +24,7 @@ import (
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/deploy/customresource"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/iam"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -36,9 +37,7 @@ func writeJSON(t *testing.T, path string, v any) {
 	if err == nil {
 		err = os.WriteFile(path, text, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.MarshalIndent()", err)
 }
 
 // A testbed is a table that an administrator has set up, and a client of the program under test, which is recorded.
@@ -66,21 +65,14 @@ func newTestbed(t *testing.T) *testbed {
 	w.client = engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: w.recorder} })
 	w.admin = w.limiter(w.raw, zlimit.WithSetup())
 	ns, err := w.admin.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	w.must(err)
+	check.Fatal(w, "Namespaces.Get()", err)
 	w.namespace = ns.ID
-	w.must(w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}, {ID: "loner"}} {
 		_, err := w.admin.Entities.Create(t.Context(), e)
-		w.must(err)
+		check.Fatal(w, "Entities.Create()", err)
 	}
 	return w
-}
-
-func (w *testbed) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 func (w *testbed) now() time.Time        { return time.UnixMilli(w.ms.Load()).UTC() }
@@ -91,11 +83,9 @@ func (w *testbed) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimi
 	w.Helper()
 	opts = append([]zlimit.Option{zlimit.WithClock(w.now), zlimit.WithPrincipal("test")}, opts...)
 	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
-	w.must(err)
+	check.Fatal(w, "zlimit.New()", err)
 	w.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			w.Error(err)
-		}
+		check.Error(w, "Close()", l.Close())
 	})
 	return l
 }
@@ -120,7 +110,7 @@ func (w *testbed) shards(entity string) (n int) {
 	w.Helper()
 	prefix := w.namespace + "/BUCKET#" + entity + "#gpt-4#"
 	out, err := w.raw.Scan(w.Context(), &dynamodb.ScanInput{TableName: &w.table})
-	w.must(err)
+	check.Fatal(w, "Scan()", err)
 	for _, item := range out.Items {
 		if pk, ok := item["PK"].(*types.AttributeValueMemberS); ok && strings.HasPrefix(pk.Value, prefix) {
 			n++
@@ -155,33 +145,33 @@ func reportWith(w *testbed, client *dynamodb.Client) {
 	ignore := func(context.Context, zlimit.BudgetAlert) error { return nil }
 	opts := []zlimit.Option{zlimit.WithClock(w.now), zlimit.WithBudgetAlerts(ignore, 50), zlimit.WithRejectionReports(zlimit.RejectionReports{})}
 	month := zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("month", 10, "UTC")}}
-	w.must(w.admin.Limits.Set(w.Context(), zlimit.Level{Entity: "budget", Resource: "gpt-4"}, month))
+	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(w.Context(), zlimit.Level{Entity: "budget", Resource: "gpt-4"}, month))
 	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
-	w.must(err)
+	check.Fatal(w, "zlimit.New()", err)
 	r := zlimit.Request{Entity: "budget", Resource: "gpt-4", Consume: zlimit.Amounts{"month": 6}}
 	_, err = l.Acquire(w.Context(), r)
-	w.must(err)
+	check.Fatal(w, "Acquire()", err)
 	if _, err = l.Acquire(w.Context(), r); !errors.As(err, new(*zlimit.ExceededError)) {
 		w.Fatalf("Acquire() of a budget that is used up = %v", err)
 	}
-	w.must(l.Close()) // which reports
+	check.Fatal(w, "Close()", l.Close()) // which reports
 }
 
 func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 	w.Helper()
 	ctx := w.Context()
-	w.must(l.Ping(ctx))
+	check.Fatal(w, "Ping()", l.Ping(ctx))
 	for range 2 {
 		lease, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpd": 100}})
-		w.must(err)
-		w.must(errors.Join(lease.Consume(ctx, zlimit.Amounts{"tpd": 5}), lease.Adjust(zlimit.Amounts{"tpd": -50}), lease.Commit(ctx)))
+		check.Fatal(w, "Acquire()", err)
+		check.Fatal(w, "Consume() and Adjust() and Commit()", errors.Join(lease.Consume(ctx, zlimit.Amounts{"tpd": 5}), lease.Adjust(zlimit.Amounts{"tpd": -50}), lease.Commit(ctx)))
 		lease, err = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
-		w.must(err)
-		w.must(lease.Rollback(ctx))
+		check.Fatal(w, "Acquire()", err)
+		check.Fatal(w, "Rollback()", lease.Rollback(ctx))
 		settleWith(w, l)
 		for range 2 {
 			_, err = l.Acquire(ctx, zlimit.Request{ID: "job-" + w.now().Format("15"), Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
-			w.must(err)
+			check.Fatal(w, "Acquire()", err)
 		}
 		w.sleep(time.Hour)
 	}
@@ -191,9 +181,9 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 		w.Fatalf("Acquire() of too much = %v", err)
 	}
 	_, err = l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})
-	w.must(err)
+	check.Fatal(w, "Available()", err)
 	_, err = l.TimeUntil(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 9_990}})
-	w.must(err)
+	check.Fatal(w, "TimeUntil()", err)
 
 	ask := func() {
 		_, _ = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}) // throttled or not
@@ -202,7 +192,7 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 	w.until("loner", 2, ask)
 	w.faults.Clear()
 	_, err = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 9_000}}) // of both
-	w.must(err)
+	check.Fatal(w, "Acquire()", err)
 	w.until("loner", 1, func() {
 		w.sleep(10 * time.Minute)
 		ask()
@@ -215,9 +205,9 @@ func settleWith(w *testbed, l *zlimit.RateLimiter) {
 	ctx := w.Context()
 	for _, actual := range []int64{50, 120, 60} {
 		lease, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 100}})
-		w.must(err)
+		check.Fatal(w, "Acquire()", err)
 		token, err := lease.Token(time.Hour)
-		w.must(err)
+		check.Fatal(w, "Token()", err)
 		if actual == 60 {
 			w.faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "UpdateItem"})
 			if err := l.Settle(ctx, token, zlimit.Amounts{"tpd": actual}); err == nil {
@@ -225,7 +215,7 @@ func settleWith(w *testbed, l *zlimit.RateLimiter) {
 			}
 			w.faults.Clear()
 		}
-		w.must(l.Settle(ctx, token, zlimit.Amounts{"tpd": actual}))
+		check.Fatal(w, "Settle()", l.Settle(ctx, token, zlimit.Amounts{"tpd": actual}))
 	}
 }
 
@@ -233,8 +223,8 @@ func settleWith(w *testbed, l *zlimit.RateLimiter) {
 func reads(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	_, err := w.admin.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
-	w.must(err)
-	w.must(w.admin.Limits.Set(ctx, zlimit.Level{Entity: "key", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Acquire()", err)
+	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(ctx, zlimit.Level{Entity: "key", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	readWith(w, w.limiter(w.client))
 }
 
@@ -242,47 +232,33 @@ func readWith(w *testbed, l *zlimit.RateLimiter) {
 	w.Helper()
 	ctx := w.Context()
 	_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})
-	w.must(err)
+	check.Fatal(w, "Available()", err)
 	_, err = l.Entities.Get(ctx, "key")
-	w.must(err)
+	check.Fatal(w, "Entities.Get()", err)
 	_, err = l.Limits.Resolve(ctx, "key", "gpt-4")
-	w.must(err)
+	check.Fatal(w, "Limits.Resolve()", err)
 	_, err = l.Limits.Get(ctx, zlimit.Level{})
-	w.must(err)
+	check.Fatal(w, "Limits.Get()", err)
 	_, err = l.Usage.Capacity(ctx, "gpt-4")
-	w.must(err)
+	check.Fatal(w, "Usage.Capacity()", err)
 	_, err = l.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "key", Resource: "gpt-4", Window: zlimit.WindowDaily})
-	w.must(err)
+	check.Fatal(w, "Usage.Summary()", err)
 	_, err = l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
-	w.must(err)
-	for _, err := range l.Entities.Children(ctx, "team") {
-		w.must(err)
-	}
-	for _, err := range l.Entities.Buckets(ctx, "key") {
-		w.must(err)
-	}
-	for _, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
-		w.must(err)
-	}
-	for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: "gpt-4", Window: zlimit.WindowHourly}) {
-		w.must(err)
-	}
-	for _, err := range l.Audit.Events(ctx, "key", zlimit.AuditQuery{}) {
-		w.must(err)
-	}
-	for _, err := range l.Namespaces.List(ctx) {
-		w.must(err)
-	}
-	for _, err := range l.Namespaces.Orphans(ctx) {
-		w.must(err)
-	}
+	check.Fatal(w, "Namespaces.Get()", err)
+	check.All(w, "Entities.Children()", l.Entities.Children(ctx, "team"))
+	check.All(w, "Entities.Buckets()", l.Entities.Buckets(ctx, "key"))
+	check.All(w, "Limits.List()", l.Limits.List(ctx, zlimit.LevelQuery{}))
+	check.All(w, "Usage.Snapshots()", l.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: "gpt-4", Window: zlimit.WindowHourly}))
+	check.All(w, "Audit.Events()", l.Audit.Events(ctx, "key", zlimit.AuditQuery{}))
+	check.All(w, "Namespaces.List()", l.Namespaces.List(ctx))
+	check.All(w, "Namespaces.Orphans()", l.Namespaces.Orphans(ctx))
 }
 
 // operates is a program of those on call: it looks at what there is, and disables and enables levels.
 func operates(_ *testing.T, w *testbed) {
 	for _, entity := range []string{"key", "loner"} {
 		_, err := w.admin.Acquire(w.Context(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
-		w.must(err)
+		check.Fatal(w, "Acquire()", err)
 	}
 	throttled := dynamodb.New(w.raw.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: w.faults} })
 	busy := w.limiter(throttled)
@@ -293,7 +269,7 @@ func operates(_ *testing.T, w *testbed) {
 	w.faults.Clear()
 	// The first bypass raises the version of the table, which those on call may not.
 	_, err := w.admin.Limits.Bypass(w.Context(), zlimit.Level{Resource: "other"}, nil)
-	w.must(err)
+	check.Fatal(w, "Limits.Bypass()", err)
 	l := w.limiter(w.client)
 	readWith(w, l)
 	operateWith(w, l)
@@ -310,19 +286,19 @@ func operateWith(w *testbed, l *zlimit.RateLimiter) {
 			l.Limits.Disable, l.Limits.Enable, l.Limits.Bypass, l.Limits.LeaveSwitch,
 		} {
 			_, err := turn(ctx, at, nil)
-			w.must(err)
+			check.Fatal(w, "turn()", err)
 		}
 	}
 	for _, entity := range []string{"key", "new"} { // which has a bucket, and which has none
 		id := "ticket-" + entity
 		for _, repeated := range []bool{false, true} {
 			c, err := l.Limits.Reset(ctx, zlimit.ResetRequest{Entity: entity, Resource: "gpt-4", OperationID: id})
-			if w.must(err); c.Repeated != repeated {
+			if check.Fatal(w, "Limits.Reset()", err); c.Repeated != repeated {
 				w.Errorf("Reset() = %+v, want repeated %t", c, repeated)
 			}
 		}
 		_, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: entity, Resource: "gpt-4", Amounts: zlimit.Amounts{"rpm": 1}})
-		w.must(err)
+		check.Fatal(w, "Limits.TopUp()", err)
 	}
 }
 
@@ -334,51 +310,51 @@ func doesAll(t *testing.T, w *testbed) {
 	reportWith(w, w.client)
 	readWith(w, l)
 	operateWith(w, l)
-	w.must(l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
-	w.must(l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
-	w.must(l.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
-	w.must(l.Limits.Delete(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}))
-	w.must(l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}))
+	check.Fatal(w, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}))
+	check.Fatal(w, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}))
 	_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
-	w.must(err)
-	w.must(l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: limits}))
-	w.must(l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-5", Within: "models"})) // raises the version of the table
+	check.Fatal(w, "Limits.Apply()", err)
+	check.Fatal(w, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-5", Within: "models"})) // raises the version of the table
 	_, err = l.Entities.Create(ctx, zlimit.Entity{ID: "new", ParentID: "team"})
-	w.must(err)
+	check.Fatal(w, "Entities.Create()", err)
 	_, err = w.raw.PutItem(ctx, &dynamodb.PutItemInput{TableName: &w.table, Item: keyOf(w.namespace+"/ENTITY#loner", "#USAGE#gpt-4#2026-03-01T12:00:00Z")})
-	w.must(err)
+	check.Fatal(w, "PutItem()", err)
 	entity, err := l.Entities.Get(ctx, "new")
-	w.must(err)
+	check.Fatal(w, "Entities.Get()", err)
 	entity.Name = "New"
 	_, err = l.Entities.Update(ctx, entity)
-	w.must(err)
+	check.Fatal(w, "Entities.Update()", err)
 	_, err = l.Entities.SetParent(ctx, "new", "")
-	w.must(err)
+	check.Fatal(w, "Entities.SetParent()", err)
 	_, err = l.Entities.SetParent(ctx, "new", "team")
-	w.must(err)
-	w.must(l.Entities.Delete(ctx, "loner"))
+	check.Fatal(w, "Entities.SetParent()", err)
+	check.Fatal(w, "Entities.Delete()", l.Entities.Delete(ctx, "loner"))
 	ns, err := l.Namespaces.Register(ctx, "staging")
-	w.must(err)
+	check.Fatal(w, "Namespaces.Register()", err)
 	other, err := l.Namespace(ctx, "staging")
-	w.must(err)
-	w.must(other.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
-	w.must(other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
-	w.must(other.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Namespace()", err)
+	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "acme"}, {ID: "new", ParentID: "acme"}} {
 		_, err := other.Entities.Create(ctx, e)
-		w.must(err)
+		check.Fatal(w, "Entities.Create()", err)
 	}
 	_, err = other.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "acme", Resource: "gpt-4"})
-	w.must(err)
-	w.must(other.Close())
+	check.Fatal(w, "Limits.Reset()", err)
+	check.Fatal(w, "Close()", other.Close())
 	_, err = l.Namespaces.Delete(ctx, "staging")
-	w.must(err)
+	check.Fatal(w, "Namespaces.Delete()", err)
 	_, err = l.Namespaces.Recover(ctx, ns.ID)
-	w.must(err)
+	check.Fatal(w, "Namespaces.Recover()", err)
 	_, err = l.Namespaces.Delete(ctx, "staging")
-	w.must(err)
-	w.must(l.Namespaces.Purge(ctx, ns.ID, nil))
-	w.must(l.SetAuditRetention(ctx, 24*time.Hour))
+	check.Fatal(w, "Namespaces.Delete()", err)
+	check.Fatal(w, "Namespaces.Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
+	check.Fatal(w, "SetAuditRetention()", l.SetAuditRetention(ctx, 24*time.Hour))
 	provisions(t, w) // as zlimit limits apply does
 }
 
@@ -386,7 +362,7 @@ func doesAll(t *testing.T, w *testbed) {
 func (w *testbed) image(pk, sk string) map[string]events.DynamoDBAttributeValue {
 	w.Helper()
 	out, err := w.raw.GetItem(w.Context(), &dynamodb.GetItemInput{TableName: &w.table, Key: keyOf(pk, sk)})
-	w.must(err)
+	check.Fatal(w, "GetItem()", err)
 	if out.Item == nil {
 		w.Fatalf("no item %s %s", pk, sk)
 	}
@@ -421,7 +397,7 @@ func aggregates(t *testing.T, w *testbed) {
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 	})
 	a, err := aggregator.New(dynamo.New(w.client, w.table), aggregator.WithClock(w.now), aggregator.WithArchive(aggregator.S3(client, "archive", "")))
-	w.must(err)
+	check.Fatal(w, "aggregator.New()", err)
 	handle := aggregator.Handler(a)
 	sequence := 0
 	apply := func(old, image map[string]events.DynamoDBAttributeValue, expired bool, at time.Time) {
@@ -447,7 +423,7 @@ func aggregates(t *testing.T, w *testbed) {
 	acquire := func(l *zlimit.RateLimiter) {
 		t.Helper()
 		_, err := l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
-		w.must(err)
+		check.Fatal(w, "Acquire()", err)
 	}
 	pk := func(ns string, shard int) string { return ns + "/BUCKET#loner#gpt-4#" + strconv.Itoa(shard) }
 	state := func(shard int) map[string]events.DynamoDBAttributeValue {
@@ -468,7 +444,7 @@ func aggregates(t *testing.T, w *testbed) {
 			":none": &types.AttributeValueMemberN{Value: "0"}, ":now": &types.AttributeValueMemberN{Value: strconv.FormatInt(w.now().UnixMilli(), 10)},
 		},
 	})
-	w.must(err)
+	check.Fatal(w, "UpdateItem()", err)
 	apply(whole, state(0), false, w.now())
 	if n := w.shards("loner"); n != 2 {
 		t.Fatalf("%d shards after pressure, want 2", n)
@@ -485,7 +461,7 @@ func aggregates(t *testing.T, w *testbed) {
 		}})
 	}
 	_, err = handle(ctx, events.DynamoDBEvent{Records: records})
-	w.must(err)
+	check.Fatal(w, "handle()", err)
 	if n := w.shards("loner"); n != 1 {
 		t.Fatalf("%d shards after calm, want 1", n)
 	}
@@ -494,30 +470,30 @@ func aggregates(t *testing.T, w *testbed) {
 			TableName: &w.table, Key: keyOf(item["PK"].String(), "#STATE"), UpdateExpression: aws.String("SET shard_count = :two"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{":two": &types.AttributeValueMemberN{Value: "2"}},
 		})
-		w.must(err)
+		check.Fatal(w, "UpdateItem()", err)
 	}
 	sequence = 2000
 	apply(high, nil, false, w.now())
 
 	ns, err := w.admin.Namespaces.Register(ctx, "staging")
-	w.must(err)
+	check.Fatal(w, "Namespaces.Register()", err)
 	staging, err := w.admin.Namespace(ctx, "staging")
-	w.must(err)
-	w.must(staging.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Namespace()", err)
+	check.Fatal(w, "Limits.Set()", staging.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	acquire(staging)
 	last := w.image(pk(ns.ID, 0), "#STATE")
-	w.must(staging.Close())
+	check.Fatal(w, "Close()", staging.Close())
 	_, err = w.admin.Namespaces.Delete(ctx, "staging")
-	w.must(err)
-	w.must(w.admin.Namespaces.Purge(ctx, ns.ID, nil))
+	check.Fatal(w, "Namespaces.Delete()", err)
+	check.Fatal(w, "Namespaces.Purge()", w.admin.Namespaces.Purge(ctx, ns.ID, nil))
 	apply(nil, last, false, w.now()) // after the purge
 
-	w.must(w.admin.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	out, err := w.raw.Query(ctx, &dynamodb.QueryInput{
 		TableName: &w.table, KeyConditionExpression: aws.String("PK = :pk"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":pk": &types.AttributeValueMemberS{Value: w.namespace + "/AUDIT#loner"}},
 	})
-	w.must(err)
+	check.Fatal(w, "Query()", err)
 	if len(out.Items) == 0 {
 		t.Fatal("no audit event")
 	}
@@ -544,14 +520,14 @@ func provisions(t *testing.T, w *testbed) {
 			RequestType: kind, StackID: stackID, LogicalResourceID: "Limits", PhysicalResourceID: id,
 			ResourceProperties: map[string]any{"Limits": limits, "CreateNamespace": "true", "OnDelete": "remove"},
 		})
-		w.must(err)
+		check.Fatal(w, "Handle()", err)
 		return id
 	}
 	for _, namespace := range []string{zlimit.DefaultNamespace, "staging"} {
 		entity := map[string]any{"limits": map[string]any{"rpm": "5/min"}, "resources": map[string]any{"gpt-4": map[string]any{"limits": map[string]any{"rpm": "7/min"}}}}
 		declared := map[string]any{"namespace": namespace, "system": map[string]any{"limits": map[string]any{"rpm": "100/min"}}, "entities": map[string]any{"acme": entity}}
 		id := handle(cfn.RequestCreate, "", declared)
-		w.must(w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits})) // by other means
+		check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits})) // by other means
 		declared["resources"] = map[string]any{
 			"models": map[string]any{"limits": map[string]any{"rpm": "90/min"}},
 			"gpt-4":  map[string]any{"limits": map[string]any{"rpm": "50/min"}, "within": "models"},
@@ -568,15 +544,15 @@ func provisions(t *testing.T, w *testbed) {
 func (w *testbed) divideRecord() {
 	w.Helper()
 	l, err := zlimit.New(w.Context(), dynamo.New(w.client, w.table))
-	w.must(err)
+	check.Fatal(w, "zlimit.New()", err)
 	var many zlimit.ManagedSet
 	for i := range 512 {
 		many.Pending = append(many.Pending, zlimit.Level{Entity: fmt.Sprintf("%0255d", i), Resource: "gpt-4"})
 	}
-	w.must(l.Managed.Run(w.Context(), func(ctx context.Context, r *zlimit.ManagedRun) error {
+	check.Fatal(w, "Managed.Run()", l.Managed.Run(w.Context(), func(ctx context.Context, r *zlimit.ManagedRun) error {
 		return errors.Join(r.Record(ctx, zlimit.ManagedSet{Pending: many.Pending[:256]}), r.Record(ctx, many), r.Record(ctx, zlimit.ManagedSet{}))
 	}))
-	w.must(l.Close())
+	check.Fatal(w, "Close()", l.Close())
 }
 
 // accepts is a network in which every object is stored.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -23,9 +24,7 @@ func ofVersion(t *testing.T, s *cfn.Service, version string, at time.Time) {
 	t.Helper()
 	const key = "limits-bucket/releases/"
 	var r map[string]any
-	if err := json.Unmarshal(s.Objects[key+zlimit.Version+".json"], &r); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(s.Objects[key+zlimit.Version+".json"], &r))
 	before, after, _ := strings.Cut(r["template"].(string), "\n Dashboard:\n")
 	_, after, found := strings.Cut(after, "F: !Ref AggregatorFunction}\n")
 	if !found {
@@ -33,9 +32,7 @@ func ofVersion(t *testing.T, s *cfn.Service, version string, at time.Time) {
 	}
 	r["version"], r["template"], r["deployed_at"] = version, before+"\n"+after, at
 	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Marshal()", err)
 	s.Objects[key+version+".json"] = text
 }
 
@@ -78,7 +75,7 @@ func TestWayBack(t *testing.T) {
 	}
 	for range 2 { // it can be repeated
 		if _, err := m.Deploy(t.Context(), back, stack.Hooks{}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Deploy() = %v", err)
 		}
 		if key, memory := function(); key != code.Key() || memory != "1024" || slices.Contains(s.Stack("limits").IDs(), "Dashboard") || s.Tag("limits", "zlimit:version") != "0.9.0" {
 			t.Errorf("back at 0.9.0 the code is %s, the memory %s, the stack %v", key, memory, s.Stack("limits").IDs())
@@ -125,7 +122,7 @@ func TestOldCode(t *testing.T) {
 	step := func(o stack.Options) {
 		t.Helper()
 		if _, err := m.Deploy(t.Context(), o, stack.Hooks{}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Deploy() = %v", err)
 		}
 	}
 	s.Uploaded = now
@@ -173,17 +170,13 @@ func TestSavedPlan(t *testing.T) {
 	save := func(o stack.Options) *stack.Plan {
 		t.Helper()
 		plan, err := manager(s).Plan(t.Context(), o, stack.Hooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Plan()", err)
 		text, err := json.Marshal(plan)
 		saved := &stack.Plan{Mark: plan.Mark}
 		if err == nil {
 			err = json.Unmarshal(text, saved)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		return saved
 	}
 	apply := func(o stack.Options, saved *stack.Plan) error {
@@ -213,7 +206,5 @@ func TestSavedPlan(t *testing.T) {
 	if key := s.Stack("limits").Resources["AggregatorFunction"].Properties["MemorySize"]; fmt.Sprint(key) != "512" {
 		t.Errorf("plans that are refused have changed the memory to %v", key)
 	}
-	if err := apply(o, save(o)); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "apply()", apply(o, save(o)))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -100,9 +101,7 @@ func combinations() []map[string]string {
 func parse(tb testing.TB, text string) *cfn.Template {
 	tb.Helper()
 	parsed, err := cfn.Parse(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "cfn.Parse()", err)
 	return parsed
 }
 
@@ -167,9 +166,7 @@ func checkTable(text string) error {
 
 // TestTableAlone compares the template of the table alone with the table that package zlimit creates.
 func TestTableAlone(t *testing.T) {
-	if err := checkTable(zlimit.CloudFormation); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "checkTable()", checkTable(zlimit.CloudFormation))
 }
 
 // plain returns a value as JSON has it, without what is null or empty.
@@ -536,9 +533,7 @@ func TestConditions(t *testing.T) {
 				}
 				looked[test.kinds[i]] = true
 				text, err := json.Marshal(r.Properties)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "json.Marshal()", err)
 				if want := set != test.without; pattern.Match(text) != want {
 					t.Errorf("%s given %t: %s has %s: %t, want %t\n%s", test.parameter, set, id, test.pattern, !want, want, text)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -100,15 +101,11 @@ func TestSetupKeepsAudit(t *testing.T) {
 	client, table := engine.Client(), engine.Table(t)
 	setup := stack.ClientsOf(aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(engine.Endpoint()), Credentials: credentials.NewStaticCredentialsProvider("k", "s", "")}).Setup
 	for _, step := range []struct{ given, want int64 }{{365, 365}, {0, 365}, {7, 7}} {
-		if err := setup(t.Context(), table, zlimit.Version, time.Duration(step.given)*24*time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "setup()", setup(t.Context(), table, zlimit.Version, time.Duration(step.given)*24*time.Hour))
 		out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: map[string]types.AttributeValue{
 			"PK": &types.AttributeValueMemberS{Value: "_/SYSTEM#"}, "SK": &types.AttributeValueMemberS{Value: "#CONFIG"},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "GetItem()", err)
 		days, ok := out.Item["audit_retention_days"].(*types.AttributeValueMemberN)
 		if !ok || days.Value != strconv.FormatInt(step.want, 10) {
 			t.Errorf("Setup(%d days): the table has %v, want %d", step.given, out.Item, step.want)

@@ -26,7 +26,7 @@ func (v versioned) write(schema, least, lambda string) {
 	v.Helper()
 	record := layout.Version{SchemaVersion: schema, ClientMinVersion: least, LambdaVersion: lambda, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody", ChildrenFrom: "2026-01-01T00:00:00Z"}
 	if _, err := v.store.Write(v.Context(), store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode()}); err != nil {
-		v.Fatal(err)
+		v.Fatalf("Write() = %v", err)
 	}
 }
 
@@ -38,9 +38,7 @@ func (v versioned) read() [4]string {
 		v.Fatalf("the version record is %v, %v", items, err)
 	}
 	r, err := layout.DecodeVersion(items[0])
-	if err != nil {
-		v.Fatal(err)
-	}
+	check.Fatal(v, "layout.DecodeVersion()", err)
 	return [4]string{r.SchemaVersion, r.ClientMinVersion, r.LambdaVersion, r.UpdatedBy}
 }
 
@@ -48,13 +46,9 @@ func (v versioned) read() [4]string {
 func (v versioned) childrenFrom() string {
 	v.Helper()
 	items, err := v.store.Read(v.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-	if err != nil {
-		v.Fatal(err)
-	}
+	check.Fatal(v, "Read()", err)
 	r, err := layout.DecodeVersion(items[0])
-	if err != nil {
-		v.Fatal(err)
-	}
+	check.Fatal(v, "layout.DecodeVersion()", err)
 	return r.ChildrenFrom
 }
 

@@ -90,9 +90,7 @@ func (c *crew) use(l *zlimit.RateLimiter, entity string) *zlimit.Lease {
 func (c *crew) capacity(l *zlimit.RateLimiter, entity string) int64 {
 	c.Helper()
 	found, err := l.Limits.Resolve(c.Context(), entity, "gpt-4")
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.Fatal(c, "Limits.Resolve()", err)
 	l.Engine().Quiesce()
 	return found.Limits[0].Capacity
 }
@@ -104,9 +102,7 @@ func charged(lease *zlimit.Lease) int64 { return lease.Statuses()[0].Limit.Capac
 func (c *crew) set(entity string, capacity int64) {
 	c.Helper()
 	at, limits := zlimit.Level{Entity: entity, Resource: "gpt-4"}, []zlimit.Limit{zlimit.PerMinute("rpm", capacity)}
-	if err := c.admin.Limits.Set(c.Context(), at, zlimit.Config{Limits: limits}); err != nil {
-		c.Fatal(err)
-	}
+	check.Fatal(c, "Limits.Set()", c.admin.Limits.Set(c.Context(), at, zlimit.Config{Limits: limits}))
 }
 
 // In TestFleetReadsLimitsOnce, twenty processes meet one bucket within the time of their limits. One of them reads what is stored for the
@@ -411,9 +407,7 @@ func TestOwnChangesBindAtOnce(t *testing.T) {
 		},
 		"changed, and pushed out of memory": func(c *crew, l *zlimit.RateLimiter) {
 			at, limits := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, []zlimit.Limit{zlimit.PerMinute("rpm", 77)}
-			if err := l.Limits.Set(c.Context(), at, zlimit.Config{Limits: limits}); err != nil {
-				c.Fatal(err)
-			}
+			check.Fatal(c, "Limits.Set()", l.Limits.Set(c.Context(), at, zlimit.Config{Limits: limits}))
 			l.ForgetLevels()
 		},
 	} {

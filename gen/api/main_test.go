@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestUpToDate compares the list with what the packages export. Every module that users import is in it.
@@ -21,13 +23,9 @@ func TestUpToDate(t *testing.T) {
 		t.Skip("compiles all modules")
 	}
 	got, err := listing("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "listing()", err)
 	want, err := os.ReadFile("../../docs/api.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("docs/api.txt is stale: run make api (-listed +exported):\n%s", diff)
 	}
@@ -111,13 +109,9 @@ func checked(t *testing.T, path, text string, imports types.Importer) *types.Pac
 	t.Helper()
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, "sample.go", text, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "parser.ParseFile()", err)
 	pkg, err := (&types.Config{Importer: imports}).Check(path, fset, []*ast.File{f}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Check()", err)
 	return pkg
 }
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestNamesOfThePackage: what would not compile with the other files of the package is refused, with place and reason.
@@ -14,9 +16,7 @@ func TestNamesOfThePackage(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	generate := func(in, out, pkg string) (int, string) {
 		var stderr bytes.Buffer
@@ -43,9 +43,7 @@ func TestNamesOfThePackage(t *testing.T) {
 	if code, stderr := generate("claude.yaml", "claude_gen.go", "llm_test"); code != 0 {
 		t.Errorf("a second declaration in another package: %d, %s", code, stderr)
 	}
-	if err := os.Remove(filepath.Join(dir, "claude_gen.go")); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Remove()", os.Remove(filepath.Join(dir, "claude_gen.go")))
 
 	write("other.go", "//go:build ignore\n\npackage llm\n\ntype GPT4 int\n")
 	if code, stderr := generate("gpt.yaml", "gpt_gen.go", "llm"); code != 0 {

@@ -1,6 +1,10 @@
 package calendar
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+)
 
 // TestHolds finds windows that earlier ones leave no minute.
 func TestHolds(t *testing.T) {
@@ -14,9 +18,7 @@ func TestHolds(t *testing.T) {
 		{"* * * * 1-5 x2; * * * * 6,0 x3", []bool{false, true, true}},
 	} {
 		w, err := ParseWindows(test.windows, "Europe/Berlin")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseWindows()", err)
 		for i, want := range test.want {
 			if got := w.Holds(i - 1); got != want {
 				t.Errorf("%s: Holds(%d) = %t", test.windows, i-1, got)
@@ -38,13 +40,9 @@ func TestMeet(t *testing.T) {
 		{"* 1-5 * 1 * x2", "* * * 2-12 * x2", "UTC", false},
 	} {
 		a, err := ParseWindows(test.a, "UTC")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseWindows()", err)
 		b, err := ParseWindows(test.b, test.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseWindows()", err)
 		if got := Meet([]*Windows{a, b}, func(_, window int) bool { return window == 0 }); got != test.want {
 			t.Errorf("Meet(%q, %q) = %t", test.a, test.b, got)
 		}

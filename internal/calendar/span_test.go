@@ -1,6 +1,10 @@
 package calendar
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+)
 
 // TestLongest covers the longest stretches inside and outside of windows, in minutes.
 func TestLongest(t *testing.T) {
@@ -28,9 +32,7 @@ func TestLongest(t *testing.T) {
 		{"* 9-16 1 * * x2; 0-29 * * * * x3", "UTC", -1, 30},
 	} {
 		w, err := ParseWindows(test.windows, test.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseWindows()", err)
 		want := test.minutes * 60_000
 		if want == 0 {
 			want = Never
@@ -59,13 +61,9 @@ func TestMayHold(t *testing.T) {
 		{"* 3 * * * x2", "America/New_York", 0, "30 1 * * *", false},
 	} {
 		w, err := ParseWindows(test.windows, test.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseWindows()", err)
 		times, err := Parse(test.times, test.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Parse()", err)
 		if got := w.MayHold(test.window, times); got != test.may {
 			t.Errorf("%s in %s at %s: MayHold(%d) = %t, want %t", test.windows, test.zone, test.times, test.window, got, test.may)
 		}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // zonesOfTests change their clocks in every way of the database. Some do at midnight, by half an hour, about Ramadan,
@@ -28,9 +30,7 @@ func TestNext(t *testing.T) {
 		for round := range 40 {
 			text := patternsOfTests[random.IntN(len(patternsOfTests))]
 			times, err := Parse(text, zone)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Parse()", err)
 			start := random.Int64N(70*365*secondsOfDay) / 60 * 60
 			if _, end := time.Unix(start, 0).In(times.zone).ZoneBounds(); round%2 == 0 && !end.IsZero() && end.Year() < 2040 {
 				start = end.Unix()/60*60 - random.Int64N(3*minutesOfDay)*60
@@ -88,13 +88,9 @@ func TestClockChanges(t *testing.T) {
 		{"0 0 29 2 *", "UTC", "2097-01-01T00:00:00Z", "2104-02-29T00:00:00Z"},
 	} {
 		times, err := Parse(test.pattern, test.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Parse()", err)
 		after, err := time.Parse(time.RFC3339, test.after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.Parse()", err)
 		next := time.UnixMilli(times.Next(after.UnixMilli())).UTC().Format(time.RFC3339)
 		if next != test.next {
 			t.Errorf("%s in %s after %s: %s, want %s", test.pattern, test.zone, test.after, next, test.next)
@@ -113,9 +109,7 @@ func TestCompact(t *testing.T) {
 		{"*/15 1/2 * * *;5 4 3 2 *", "1m*/15h1/2;m5h4D3M2", "*/15 1/2 * * *; 5 4 3 2 *"},
 	} {
 		times, err := Parse(test.patterns, "UTC")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Parse()", err)
 		again, err := Decode(test.compact, "UTC")
 		if err != nil || times.Compact() != test.compact || !again.Equal(times) || again.String() != test.canonical {
 			t.Errorf("%q: %q, want %q; read back %v, %v", test.patterns, times.Compact(), test.compact, again, err)
@@ -166,9 +160,7 @@ func TestRefused(t *testing.T) {
 // TestFarAway asks for times beyond those that clocks show.
 func TestFarAway(t *testing.T) {
 	times, err := Parse("0 0 * * *", "Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Parse()", err)
 	if next := times.Next(Never - 1); next != Never {
 		t.Errorf("Next() at the end of all time = %d", next)
 	}
@@ -193,9 +185,7 @@ func TestCacheIsBounded(t *testing.T) {
 
 func BenchmarkNext(b *testing.B) {
 	times, err := Parse("0 0 1 * *", "Europe/Berlin")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "Parse()", err)
 	b.Run("same", func(b *testing.B) {
 		for b.Loop() {
 			times.Next(1_795_455_983_804)
@@ -213,9 +203,7 @@ func BenchmarkNext(b *testing.B) {
 func TestYearsOfRules(t *testing.T) {
 	for _, zone := range append(zonesOfTests, "Pacific/Auckland") {
 		times, err := Parse("0 0 * * *", zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Parse()", err)
 		for _, year := range []int{2037, 2038, 2040, 2044, 2071, 2096, 2100} {
 			walk(t, times, time.Date(year, 12, 29, 3, 0, 0, 0, time.UTC).Unix(), time.Date(year+1, 1, 3, 3, 0, 0, 0, time.UTC).Unix())
 		}

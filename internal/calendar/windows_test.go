@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // windowsOfTests are windows that hold over midnight, on few days, for single minutes, and before or within one another.
@@ -21,9 +23,7 @@ func TestStretches(t *testing.T) {
 	for _, zone := range zonesOfTests {
 		for round := range 16 {
 			w, err := ParseWindows(windowsOfTests[random.IntN(len(windowsOfTests))], zone)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "ParseWindows()", err)
 			start := random.Int64N(70*365*secondsOfDay) / 60 * 60
 			if _, end := time.Unix(start, 0).In(w.zone).ZoneBounds(); round%2 == 0 && !end.IsZero() && end.Year() < 2040 {
 				start = end.Unix()/60*60 - random.Int64N(3*minutesOfDay)*60
@@ -173,9 +173,7 @@ func TestChangesOfParameters(t *testing.T) {
 func TestLastTime(t *testing.T) {
 	for _, text := range patternsOfTests {
 		times, err := Parse(text, "Europe/Berlin")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Parse()", err)
 		next := times.Next(1_795_455_983_804)
 		for _, until := range []int64{next, next + 1, times.Next(next) - 1} {
 			if last, ok := times.Last(until); !ok || last != next {
@@ -187,9 +185,7 @@ func TestLastTime(t *testing.T) {
 
 func BenchmarkWindows(b *testing.B) {
 	w, err := ParseWindows("* 9-17 * * 1-5 x2", "Europe/Berlin")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "ParseWindows()", err)
 	b.Run("same", func(b *testing.B) {
 		for b.Loop() {
 			w.At(1_795_455_983_804)

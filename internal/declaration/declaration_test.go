@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestErrors(t *testing.T) {
@@ -154,9 +155,7 @@ func TestFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := draw(t)
 		text, err := declaration.Format(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "declaration.Format()", err)
 		got, err := declaration.Load("limits.yaml", text)
 		if err != nil {
 			t.Fatalf("Load() of\n%s\n= %v", text, err)
@@ -179,17 +178,11 @@ func TestFormat(t *testing.T) {
 func resolve(t *testing.T) *jsonschema.Resolved {
 	t.Helper()
 	text, err := declaration.JSONSchema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "declaration.JSONSchema()", err)
 	var schema jsonschema.Schema
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &schema))
 	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Resolve()", err)
 	return resolved
 }
 
@@ -285,18 +278,14 @@ func TestJSONSchema(t *testing.T) {
 // TestDocs loads the file of docs/limits-file.md, which is the file for its commands.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/limits-file.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	file, err := os.ReadFile("../../docs/testdata/files/limits.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if !strings.Contains(string(page), "```yaml\n"+string(file)+"```\n") {
 		t.Error("docs/limits-file.md does not show docs/testdata/files/limits.yaml")
 	}
 	if _, err := declaration.Load("limits.yaml", file); err != nil {
-		t.Error(err)
+		t.Errorf("declaration.Load() = %v", err)
 	}
 	broken := strings.Replace(string(file), "rpm: 500/min", "rpm: 500", 1)
 	_, err = declaration.Load("limits.yaml", []byte(broken))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // base is the item that conditions and updates are tried on.
@@ -190,7 +192,7 @@ func TestEvaluationAllocatesTheItemAlone(t *testing.T) {
 	}
 	if got := testing.AllocsPerRun(100, func() {
 		if _, err := b.Apply(item); err != nil {
-			t.Error(err)
+			t.Errorf("Apply() = %v", err)
 		}
 	}); got != 1 {
 		t.Errorf("Apply allocates %v times, want 1", got)
@@ -200,9 +202,7 @@ func TestEvaluationAllocatesTheItemAlone(t *testing.T) {
 func mustParse(t *testing.T, text string) Value {
 	t.Helper()
 	v, err := ParseNumber(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ParseNumber()", err)
 	return v
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // advance is an operation of the sort that the schema has: a part for the item, and clauses for each limit.
@@ -34,9 +36,7 @@ const (
 func bind(t *testing.T, c *Call) Bound {
 	t.Helper()
 	b, err := c.Bind()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Bind()", err)
 	return b
 }
 
@@ -235,7 +235,7 @@ func BenchmarkBind(b *testing.B) {
 		c.Pick(refill, "rpm", N(3), N(4), N(5))
 		c.Pick(refill, "tpm", N(3), N(4), N(5))
 		if _, err := c.Bind(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Bind() = %v", err)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestParseNumber(t *testing.T) {
@@ -103,9 +105,7 @@ func TestArithmeticIsExact(t *testing.T) {
 func TestArithmeticBeyond38Digits(t *testing.T) {
 	parse := func(text string) Value {
 		v, err := ParseNumber(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseNumber()", err)
 		return v
 	}
 	for _, test := range []struct{ a, b, want string }{
@@ -141,9 +141,7 @@ func TestLow64(t *testing.T) {
 		{"1.5", 0, false},
 	} {
 		v, err := ParseNumber(test.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ParseNumber()", err)
 		if got, ok := v.Low64(); got != test.want || ok != test.ok {
 			t.Errorf("%s: Low64() = %d, %t; want %d, %t", test.text, got, ok, test.want, test.ok)
 		}
@@ -155,9 +153,7 @@ func TestLow64(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start, step := rapid.Int64Min(math.MaxInt64-1000).Draw(t, "start"), rapid.Int64Range(0, 1<<40).Draw(t, "step")
 		after, err := N(start).plus(N(step), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "plus()", err)
 		if low, ok := after.Low64(); !ok || low-start != step {
 			t.Errorf("Low64(%d + %d) - %[1]d = %d", start, step, low-start)
 		}

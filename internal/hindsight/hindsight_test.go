@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hindsight"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -45,9 +46,7 @@ func TestSentence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			minute := time.Date(2026, 2, 20, 9, 40, 0, 0, time.UTC)
 			l, err := zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return now }), zlimit.WithPrincipal("ann"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.Open()", err)
 			t.Cleanup(func() { _ = l.Close() })
 			for _, change := range c.changes {
 				if now = minute.Add(time.Duration(change.second) * time.Second); change.n == 0 {
@@ -55,14 +54,10 @@ func TestSentence(t *testing.T) {
 				} else {
 					err = l.Limits.Set(t.Context(), change.level, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", change.n)}})
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Limits.Delete() or Limits.Set()", err)
 			}
 			history, err := hindsight.New(l, "gpt").History(t.Context(), "alice")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "History()", err)
 			present, _ := history.Limit("rpm", now)
 			if got := words.Sentence(history.Stretches("rpm", minute, minute.Add(time.Minute)), present); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)

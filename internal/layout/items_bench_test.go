@@ -5,6 +5,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -44,16 +45,14 @@ func BenchmarkDecodeBucket(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := DecodeBucket(item); err != nil {
-			b.Fatal(err)
+			b.Fatalf("DecodeBucket() = %v", err)
 		}
 	}
 }
 
 func BenchmarkEncodeBucket(b *testing.B) {
 	it, err := DecodeBucket(storedBucket())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "DecodeBucket()", err)
 	b.ReportAllocs()
 	for b.Loop() {
 		if item := it.Encode(); len(item) != 28 {
@@ -71,7 +70,7 @@ func BenchmarkSpend(b *testing.B) {
 		call.Take("tpm", 250_000)
 		call.Take("wcu", 1_000)
 		if _, err := call.Bind(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Bind() = %v", err)
 		}
 	}
 }
@@ -86,7 +85,7 @@ func BenchmarkAdvance(b *testing.B) {
 			call.Count(limit, 1_000)
 		}
 		if _, err := call.Bind(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Bind() = %v", err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestItemsOnTheWire compares items with what tables hold.
@@ -148,9 +149,7 @@ func TestItemsOfOlderTables(t *testing.T) {
 
 func TestItemsThatAreMalformed(t *testing.T) {
 	wide, err := expr.ParseNumber("9223372036854775808")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	for want, change := range map[string]func(*expr.Item){
 		`bucket item: lacks rf`:                                                    func(it *expr.Item) { it.Remove("rf") },
 		`bucket item: attribute rf: want N, got S`:                                 func(it *expr.Item) { it.Set("rf", expr.S("1")) },
@@ -196,7 +195,7 @@ func TestHotPathAllocations(t *testing.T) {
 	item := storedBucket()
 	if got := testing.AllocsPerRun(100, func() {
 		if _, err := DecodeBucket(item); err != nil {
-			t.Fatal(err)
+			t.Fatalf("DecodeBucket() = %v", err)
 		}
 	}); got > 2 { // once, for the limits; the race detector adds one
 		t.Errorf("decodeBucket allocates %v times, want at most 2", got)
@@ -208,7 +207,7 @@ func TestHotPathAllocations(t *testing.T) {
 		call.Take("tpm", 4)
 		call.Take("wcu", 5)
 		if _, err := call.Bind(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Bind() = %v", err)
 		}
 	}); got > 1 {
 		t.Errorf("spend allocates %v times, want once, for the call", got)
@@ -221,7 +220,7 @@ func TestHotPathAllocations(t *testing.T) {
 			call.Count(limit, 6)
 		}
 		if _, err := call.Bind(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Bind() = %v", err)
 		}
 	}); got > 1 {
 		t.Errorf("advance allocates %v times, want once, for the call", got)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestModesAsk plans writes that go beyond a limit: of a soft limit, for a request that a shadow limit would refuse, and of a bypass. Each asks
@@ -31,9 +32,7 @@ func TestModesAsk(t *testing.T) {
 			return itemAt(k, stamp, -40_000, append(test.item[:len(test.item):len(test.item)], change...)...)
 		}
 		state, err := ReadState(item())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ReadState()", err)
 		config := state.Own()
 		config.Freshness = 500
 		var plan bucket.Plan
@@ -41,9 +40,7 @@ func TestModesAsk(t *testing.T) {
 			t.Fatalf("%s: it is planned to %v", name, plan.Kind)
 		}
 		w, err := k.Write(&plan, Lineage{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 		if !w.Expr.Holds(item()) {
 			t.Errorf("%s: the write does not hold for the item as it was", name)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // In TestMoveAsks, another program writes a record, or the item of a bucket, after it was read to move an entity.
@@ -36,13 +37,9 @@ func TestMoveAsks(t *testing.T) {
 	charge := Stamp(now)
 	charge.Charge(true, 0)
 	hold, err := HoldEntity(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "HoldEntity()", err)
 	bind := func(b expr.Bound, err error) expr.Bound {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "binding a write", err)
 		return b
 	}
 	for _, test := range []struct {

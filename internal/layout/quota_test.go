@@ -8,6 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -69,9 +70,7 @@ func TestSpendAsksForThePeriod(t *testing.T) {
 	const edge, next = 1_795_474_800_000, 1_795_561_200_000 // midnight in Berlin
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	state, err := ReadState(quotaItem(edge))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadState()", err)
 	config := state.Own()
 	config.Freshness = 5000
 	write := func(amount, now int64) store.Write {
@@ -82,9 +81,7 @@ func TestSpendAsksForThePeriod(t *testing.T) {
 			t.Fatalf("%d at %d is planned to %v", amount, now, plan.Kind)
 		}
 		w, err := k.Write(&plan, Lineage{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 		return w
 	}
 	take, refund := write(1000, edge-1), write(-1000, edge-1)

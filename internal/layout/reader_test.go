@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestBucketReader reads items one after the other with one reader. They have attributes in other places, more and
@@ -17,9 +18,7 @@ import (
 func TestBucketReader(t *testing.T) {
 	key := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	big, err := expr.ParseNumber("18446744073709551617")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	rapid.Check(t, func(t *rapid.T) {
 		var r BucketReader
 		r.Init(key, key.Key())
@@ -115,7 +114,7 @@ func TestBucketReaderAllocates(t *testing.T) {
 	var space [4]bucket.Limit
 	if got := testing.AllocsPerRun(100, func() {
 		if _, err := r.State(item, space[:0]); err != nil {
-			t.Error(err)
+			t.Errorf("State() = %v", err)
 		}
 	}); got != 0 {
 		t.Errorf("State allocates %v times, want 0", got)

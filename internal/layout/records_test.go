@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -285,9 +286,7 @@ func drawValue(t *rapid.T) expr.Value {
 	text := rapid.SampledFrom([]string{"", "a", "n/ENTITY#e", "#META", "é"}).Draw(t, "text")
 	number := rapid.SampledFrom([]string{"0", "-1", "9223372036854775807", "18446744073709551617", "0.5"}).Draw(t, "number")
 	n, err := expr.ParseNumber(number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	return rapid.SampledFrom([]expr.Value{
 		expr.S(text), n, expr.Bool(true), expr.Null(), expr.Strings(text), expr.List(n, expr.Null()),
 		expr.Map(expr.Item{{Name: text, Value: n}}),

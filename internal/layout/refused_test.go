@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -72,25 +73,17 @@ func TestResizesAskForMarks(t *testing.T) {
 		{Name: "b_rpm_rp", Value: expr.N(1000)},
 	})
 	low, err := ReadState(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadState()", err)
 	high := low
 	high.Shard = 1
 	other := k
 	other.Shard = 1
 	writes, err := k.Merge(other, &low, &high, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Merge()", err)
 	split, err := k.Split(&low, nil, Lineage{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Split()", err)
 	list, err := k.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "List()", err)
 	for name, w := range map[string]store.Write{"merge low": writes[0], "merge high": writes[1], "split": split[0], "list": list} {
 		if !w.Expr.Holds(whole) {
 			t.Errorf("%s does not hold for the shard as it was", name)

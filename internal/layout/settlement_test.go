@@ -4,14 +4,13 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestWithdrawalAsksForTheWriter removes records of settlements: a call removes its own alone.
 func TestWithdrawalAsksForTheWriter(t *testing.T) {
 	own, err := WithdrawSettlement("aa")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "WithdrawSettlement()", err)
 	record := func(writer string) expr.Item {
 		return (&Settlement{Key: SettlementKey{NS: "ns", Entity: "e", Resource: "r", Lease: "00ff"}, Writer: writer, ExpiresAt: 1}).Encode()
 	}

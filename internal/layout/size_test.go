@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // Limits of DynamoDB on one expression.
@@ -43,9 +44,7 @@ func TestWritesFitExpressions(t *testing.T) {
 		return s
 	}
 	times, err := calendar.Parse("0 0 1 * *", "Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.Parse()", err)
 	quotas := func(s *bucket.State) *bucket.State {
 		for i := range s.Limits[1:] {
 			s.Limits[i+1].Rare, s.Limits[i+1].RefillAmount = &bucket.Rare{Times: times}, 0
@@ -88,9 +87,7 @@ func TestWritesFitExpressions(t *testing.T) {
 				t.Fatalf("Decide() plans to %v, want an advance", plan.Kind)
 			}
 			w, err := key.Write(&plan, Lineage{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Write()", err)
 			measure := func(of, text string, operators int) {
 				t.Logf("%s: %d characters, %d operators", of, len(text), operators)
 				if len(text) > maxExpression || operators > maxOperators {

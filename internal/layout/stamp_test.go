@@ -5,6 +5,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestStepsThatSet compares the kinds of step that make a plan move the stamp with the clauses that set or remove attributes, as the
@@ -36,13 +37,9 @@ func TestRepeatMovesTheStamp(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	for _, now := range []int64{1000, 1001} {
 		w, err := k.WriteAt(k.Key(), &bucket.Plan{Kind: bucket.Advance, RefilledAt: 1000, Now: now}, Lineage{}, &Repeated{ReadAt: 5, Levels: "{}"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "WriteAt()", err)
 		item, err := w.Expr.Apply(expr.Item{number("rf", 1000)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Expr.Apply()", err)
 		if got, want := item.Index("cl") >= 0, now > 1000; got != want {
 			t.Errorf("a write of stamp %d on stamp 1000 repeats levels: %t, want %t", now, got, want)
 		}
@@ -53,9 +50,7 @@ func TestRepeatMovesTheStamp(t *testing.T) {
 func TestExpiryAsks(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	w, err := k.Write(&bucket.Plan{Kind: bucket.Advance, RefilledAt: 1000, Now: 1000, Steps: []bucket.Step{{Kind: bucket.Expire, Values: [5]int64{50, 60}}}}, Lineage{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Write()", err)
 	for ttl, want := range map[int64]bool{50: true, 51: false, 60: false} {
 		if got := w.Expr.Holds(itemAt(k, 1000, 0, number("ttl", ttl))); got != want {
 			t.Errorf("a write that was planned for ttl 50 holds at %d: %t", ttl, got)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestSpendAsksForNoSwitch plans the write of a request from an image of a bucket that served requests. Another program
@@ -16,9 +17,7 @@ func TestSpendAsksForNoSwitch(t *testing.T) {
 		return itemAt(k, now, 40_000, append([]expr.Attribute{{Name: "cg", Value: expr.N(now - 1000)}}, change...)...)
 	}
 	state, err := ReadState(item())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadState()", err)
 	config := state.Own()
 	config.Freshness = 500
 	for _, settles := range []bool{false, true} {
@@ -28,9 +27,7 @@ func TestSpendAsksForNoSwitch(t *testing.T) {
 			t.Fatalf("settles %t: planned to %v", settles, plan.Kind)
 		}
 		w, err := k.Write(&plan, Lineage{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 		for _, test := range []struct {
 			name   string
 			change expr.Attribute

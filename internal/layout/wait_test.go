@@ -5,6 +5,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestBorrowAsks plans the write of a request that waits, on an old image of a bucket in debt. The write's condition
@@ -15,9 +16,7 @@ func TestBorrowAsks(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	item := func(change ...expr.Attribute) expr.Item { return itemAt(k, stamp, -40_000, change...) }
 	state, err := ReadState(item())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadState()", err)
 	config := state.Own()
 	config.Freshness = 500
 	var plan bucket.Plan
@@ -26,9 +25,7 @@ func TestBorrowAsks(t *testing.T) {
 		t.Fatalf("a request that waits is planned to %v", plan.Kind)
 	}
 	w, err := k.Write(&plan, Lineage{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Write()", err)
 	tokens := func(n int64) expr.Attribute { return expr.Attribute{Name: "b_rpm_tk", Value: expr.N(n)} }
 	for _, test := range []struct {
 		name   string
@@ -75,9 +72,7 @@ func TestOweAsks(t *testing.T) {
 	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 100
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	state, err := ReadState(itemAt(k, stamp, 50_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadState()", err)
 	config := state.Own()
 	config.Freshness = 500
 	var plan bucket.Plan
@@ -86,9 +81,7 @@ func TestOweAsks(t *testing.T) {
 		t.Fatalf("a correction is planned to %v: %+v", plan.Kind, plan.Steps)
 	}
 	w, err := k.Write(&plan, Lineage{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Write()", err)
 	gone := itemAt(k, stamp, 50_000)
 	for at := 0; at < len(gone); at++ {
 		if gone[at].Name == "b_rpm_tk" {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 var table = Table{
@@ -21,9 +22,7 @@ var table = Table{
 
 func schema(tb testing.TB) *Schema {
 	s, err := NewSchema(table)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "NewSchema()", err)
 	return s
 }
 
@@ -133,9 +132,7 @@ func TestPlanChecksWhatItMust(t *testing.T) {
 			base = key.Join(nil)
 		}
 		next, err := b.Apply(base)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Apply()", err)
 		valid := s.checkItem(next) == nil && KeyOf(next) == key
 		p, err := s.Plan(&Write{Key: key, Expr: b}, old, nil)
 		stays := slices.Equal(indexKeys(old), indexKeys(next))

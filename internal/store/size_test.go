@@ -7,13 +7,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func number(t testing.TB, text string) expr.Value {
 	v, err := expr.ParseNumber(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	return v
 }
 
@@ -67,13 +66,9 @@ func TestGrowthBoundsUpdates(t *testing.T) {
 		}
 		b, err := op.Call(expr.N(rapid.Int64().Draw(t, "operand")), expr.S(rapid.String().Draw(t, "text")),
 			expr.Strings(rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "elements")...)).Bind()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Bind()", err)
 		next, err := b.Apply(item)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Apply()", err)
 		if grown := Size(next) - Size(item); grown > Growth(b) {
 			t.Errorf("%v grows by %d to %v, at most %d were announced", item, grown, next, Growth(b))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -558,9 +559,7 @@ func TestForgettingWhatIsApplied(t *testing.T) {
 		w := embedded(t)
 		length := func() int {
 			page, err := w.source.Changes(t.Context(), "log", store.Position{}, 1<<20)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Changes()", err)
 			return len(page.Changes)
 		}
 		change := func() {

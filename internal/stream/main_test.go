@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -50,22 +51,14 @@ type delivery struct {
 func embedded(t *testing.T) *testbed {
 	t.Helper()
 	s, err := zlimit.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Memory()", err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
+		check.Error(t, "Close()", s.Close())
 	})
 	w := &testbed{t: t, store: store.Of(s), partition: map[int64]string{}}
-	if err := w.store.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", w.store.Setup(t.Context()))
 	w.source = w.store.(store.Streamer)
-	if err := w.source.StartStream(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", w.source.StartStream(t.Context()))
 	return w
 }
 
@@ -95,9 +88,7 @@ func (w *testbed) put(shard, item string) {
 	}
 	k := store.Key{PK: item, SK: "s"}
 	_, err := w.store.Write(w.t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", w.next)})
-	if err != nil {
-		w.t.Fatalf("Write() = %v", err)
-	}
+	check.Fatal(w.t, "Write()", err)
 }
 
 // A running consumer.
@@ -125,9 +116,7 @@ func (w *testbed) start(name string, change func(*stream.Config)) *running {
 func (r *running) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()
-	if err := <-r.done; err != nil {
-		t.Errorf("Run() = %v", err)
-	}
+	check.Error(t, "Run()", <-r.done)
 }
 
 // note returns an Apply that notes changes.
@@ -181,9 +170,7 @@ func (w *testbed) count(kind stream.Kind) (n int) {
 func (w *testbed) lease(partition string) stream.Lease {
 	w.t.Helper()
 	records, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context(), "")
-	if err != nil {
-		w.t.Fatalf("List() = %v", err)
-	}
+	check.Fatal(w.t, "List()", err)
 	if i := slices.IndexFunc(records, func(l stream.Lease) bool { return l.Partition == partition }); i >= 0 {
 		return records[i]
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
@@ -225,7 +226,7 @@ func TestUnreadableLease(t *testing.T) {
 		spoilt := layout.StreamLeaseKey{Partition: w.shards.Partition("shard0")}.Key()
 		put := store.Write{Kind: store.Put, Key: spoilt, Item: expr.Item{{Name: "beats", Value: expr.S("many")}}}
 		if _, err := w.store.Write(t.Context(), put); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		w.put("shard0", "held up")
 		w.put("shard1", "free")
@@ -241,9 +242,7 @@ func TestUnreadableLease(t *testing.T) {
 		if w.count(stream.Unreadable) == 0 {
 			t.Error("nothing tells of the lease that cannot be read")
 		}
-		if err := w.store.Delete(t.Context(), []store.Key{spoilt}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Delete()", w.store.Delete(t.Context(), []store.Key{spoilt}))
 		c := w.start("a", nil)
 		time.Sleep(7 * time.Minute) // until the partitions are listed again
 		expectTold(t, "without it", w, 1)

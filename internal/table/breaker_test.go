@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
@@ -266,9 +267,7 @@ func TestDoubt(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		var all sync.WaitGroup
 		for range 3 {
-			if err := table.Call(t.Context(), g.call); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Call()", table.Call(t.Context(), g.call))
 			for range 2 * silentCalls {
 				all.Go(func() {
 					_ = table.Call(t.Context(), func(ctx context.Context) error { return wait.For(ctx, 1900*time.Millisecond) })
@@ -528,7 +527,7 @@ func TestCallsAllocateNothingForABreaker(t *testing.T) {
 		w := store.Write{Key: store.Key{PK: "p", SK: "s"}}
 		return testing.AllocsPerRun(1000, func() {
 			if _, err := table.Write(t.Context(), w); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -25,13 +26,9 @@ func newStore(t *testing.T) *memory.Store {
 	if err == nil {
 		err = s.Setup(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "memory.New()", err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	})
 	return s
 }
@@ -94,9 +91,7 @@ func first(n int, err error) func(int) error {
 func put(t *testing.T, pk string, n int) store.Write {
 	t.Helper()
 	absent, err := layout.Insert()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "layout.Insert()", err)
 	return store.Write{
 		Kind: store.Put, Key: key(pk, n), Expr: absent, Item: expr.Item{{Name: "n", Value: expr.N(int64(n))}},
 	}
@@ -112,7 +107,7 @@ func fill(t *testing.T, s store.Store, pk string, n int) (keys []store.Key) {
 	for i := range n {
 		w := put(t, pk, i)
 		if _, err := s.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		keys = append(keys, w.Key)
 	}
@@ -357,15 +352,9 @@ func TestReadsAndDeletes(t *testing.T) {
 	if diff := cmp.Diff(upTo(count), numbers(items)); diff != "" || err != nil {
 		t.Errorf("ReadChunks() = %v, items (-want +got):\n%s", err, diff)
 	}
-	list := func() (all []expr.Item) {
+	list := func() []expr.Item {
 		t.Helper()
-		for item, err := range tab.Items(t.Context(), store.Query{PK: "p", Limit: 30}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, item)
-		}
-		return all
+		return check.All(t, "Items()", tab.Items(t.Context(), store.Query{PK: "p", Limit: 30}))
 	}
 	if diff := cmp.Diff(upTo(count), numbers(list())); diff != "" {
 		t.Errorf("Items() (-want +got):\n%s", diff)
@@ -379,9 +368,7 @@ func TestReadsAndDeletes(t *testing.T) {
 			break
 		}
 	}
-	if err := tab.Delete(t.Context(), keys[1:]); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Delete()", tab.Delete(t.Context(), keys[1:]))
 	if diff := cmp.Diff([]string{"0"}, numbers(list())); diff != "" {
 		t.Errorf("after Delete() Items() (-want +got):\n%s", diff)
 	}
@@ -403,13 +390,7 @@ func TestLookUp(t *testing.T) {
 		}
 		return tab.Read(ctx, found...)
 	}
-	var items []expr.Item
-	for item, err := range tab.LookUp(t.Context(), store.Query{PK: "p", Limit: 3}, read) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		items = append(items, item)
-	}
+	items := check.All(t, "LookUp()", tab.LookUp(t.Context(), store.Query{PK: "p", Limit: 3}, read))
 	if diff := cmp.Diff([]string{"0", "2", "3"}, numbers(items)); diff != "" {
 		t.Errorf("LookUp() (-want +got):\n%s", diff)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -14,9 +15,7 @@ import (
 func BenchmarkOverhead(b *testing.B) {
 	l := open(b, "memory:", zlimit.WithRejectionCache(time.Hour), zlimit.WithClock(stopped))
 	limits := []zlimit.Limit{zlimit.PerMinute("tpm", 1e12)}
-	if err := l.Limits.Set(zlimit.Level{Resource: "plenty"}, zlimit.Config{Limits: limits}); err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "Limits.Set()", l.Limits.Set(zlimit.Level{Resource: "plenty"}, zlimit.Config{Limits: limits}))
 	rejected := ask(zlimit.Amounts{"tpm": 1001})
 	admitted := zlimit.Request{Entity: "key-1", Resource: "plenty", Consume: zlimit.Amounts{"tpm": 1}}
 	acquire(b, l, ask(zlimit.Amounts{"tpm": 1}))
@@ -51,7 +50,7 @@ func BenchmarkOverhead(b *testing.B) {
 				start := time.Now()
 				for range turn {
 					if err := call(); !bench.ok(err) {
-						b.Fatal(err)
+						b.Fatalf("call() = %v", err)
 					}
 				}
 				return float64(time.Since(start).Nanoseconds()) / turn

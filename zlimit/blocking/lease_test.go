@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -25,12 +26,8 @@ func TestLeaseClose(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			l := open(t, "memory:", zlimit.WithClock(stopped))
 			lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 600}))
-			if err := test.before(lease); err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Fatal(t, "before()", test.before(lease))
+			check.Error(t, "Close()", lease.Close())
 			if got := left(t, l, "tpm"); got != 1000-test.taken {
 				t.Errorf("tpm = %d, want %d", got, 1000-test.taken)
 			}
@@ -56,9 +53,7 @@ func TestLeaseCloseAfterPanic(t *testing.T) {
 		},
 		"defer func() { lease.Close() }()": func(lease *Lease) {
 			defer func() {
-				if err := lease.Close(); err != nil {
-					t.Errorf("Close() = %v", err)
-				}
+				check.Error(t, "Close()", lease.Close())
 			}()
 			panic("the work failed")
 		},
@@ -67,9 +62,7 @@ func TestLeaseCloseAfterPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, "memory:", zlimit.WithClock(stopped))
 			lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 600}))
-			if err := lease.Adjust(zlimit.Amounts{"tpm": 100}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": 100}))
 			func() {
 				defer func() {
 					if got := recover(); got != "the work failed" {
@@ -100,9 +93,7 @@ func TestLeaseCloseTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, faults := newTable(t, zlimit.WithClock(stopped))
 			lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 600}))
-			if err := lease.Adjust(zlimit.Amounts{"tpm": 300}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpm": 300}))
 			faults.Inject(enginetest.Fault{Kind: enginetest.Refused})
 			var outage *zlimit.UnavailableError
 			for what, err := range map[string]error{name: test.settle(lease), "close": lease.Close()} {
@@ -111,9 +102,7 @@ func TestLeaseCloseTriesAgain(t *testing.T) {
 				}
 			}
 			faults.Clear()
-			if err := lease.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", lease.Close())
 			if got := left(t, l, "tpm"); got != 1000-test.taken {
 				t.Errorf("tpm = %d, want %d", got, 1000-test.taken)
 			}

@@ -11,14 +11,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestLimiter(t *testing.T) {
 	forEachStore(t, func(t *testing.T, l *RateLimiter) {
-		if err := l.Ping(); err != nil {
-			t.Errorf("Ping() = %v", err)
-		}
+		check.Error(t, "Ping()", l.Ping())
 		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 500}))
 		if err := errors.Join(
 			lease.Consume(zlimit.Amounts{"tpm": 100}), lease.Adjust(zlimit.Amounts{"tpm": 50}),
@@ -71,9 +70,7 @@ func TestDo(t *testing.T) {
 		})
 		t.Run("success writes what was recorded", func(t *testing.T) {
 			err := l.Do(request, func(lease *Lease) error { return lease.Adjust(zlimit.Amounts{"tpm": 400}) })
-			if err != nil {
-				t.Errorf("Do() = %v", err)
-			}
+			check.Error(t, "Do()", err)
 			if got := left(t, l, "tpm"); got > 500 {
 				t.Errorf("tpm = %d, want 0 and what came back since", got)
 			}
@@ -102,40 +99,38 @@ func TestLists(t *testing.T) {
 		create(zlimit.Entity{ID: "a", ParentID: "team"})
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", 5)}
 		if err := errors.Join(l.Limits.Set(zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}), l.Limits.Set(zlimit.Level{Entity: "a", Resource: "gpt-4"}, zlimit.Config{Limits: limits})); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		acquire(t, l, zlimit.Request{Entity: "a", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 		gone, err := l.Namespaces.Register("gone")
 		if err == nil {
 			_, err = l.Namespaces.Delete("gone")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Namespaces.Register()", err)
 
 		children, err := l.Entities.Children("team")
-		check(t, "Children", children, err, l.Entities.ChildrenSeq("team"), func(e zlimit.Entity) string { return e.ID }, "a", "b")
+		checkSeq(t, "Children", children, err, l.Entities.ChildrenSeq("team"), func(e zlimit.Entity) string { return e.ID }, "a", "b")
 		buckets, err := l.Entities.Buckets("a")
-		check(t, "Buckets", buckets, err, l.Entities.BucketsSeq("a"), func(b zlimit.Bucket) string { return b.Resource }, "gpt-4")
+		checkSeq(t, "Buckets", buckets, err, l.Entities.BucketsSeq("a"), func(b zlimit.Bucket) string { return b.Resource }, "gpt-4")
 		for range 100 { // on DynamoDB it enters the index in the background
 			if buckets, err = l.Usage.Buckets("gpt-4"); err != nil || len(buckets) > 0 {
 				break
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		check(t, "Usage.Buckets", buckets, err, l.Usage.BucketsSeq("gpt-4"), func(b zlimit.Bucket) string { return b.Resource }, "gpt-4")
+		checkSeq(t, "Usage.Buckets", buckets, err, l.Usage.BucketsSeq("gpt-4"), func(b zlimit.Bucket) string { return b.Resource }, "gpt-4")
 		level := func(s zlimit.Stored) string { return s.Level.String() }
 		q := zlimit.LevelQuery{Resource: "gpt-4"}
 		levels, err := l.Limits.List(q)
-		check(t, "Limits.List", levels, err, l.Limits.ListSeq(q), level, "resource gpt-4", "entity a, resource gpt-4")
+		checkSeq(t, "Limits.List", levels, err, l.Limits.ListSeq(q), level, "resource gpt-4", "entity a, resource gpt-4")
 		name := func(ns zlimit.Namespace) string { return ns.Name }
 		namespaces, err := l.Namespaces.List()
-		check(t, "List", namespaces, err, l.Namespaces.ListSeq(), name, zlimit.DefaultNamespace)
+		checkSeq(t, "List", namespaces, err, l.Namespaces.ListSeq(), name, zlimit.DefaultNamespace)
 		namespaces, err = l.Namespaces.Orphans()
-		check(t, "Orphans", namespaces, err, l.Namespaces.OrphansSeq(), name, gone.Name)
+		checkSeq(t, "Orphans", namespaces, err, l.Namespaces.OrphansSeq(), name, gone.Name)
 		action := func(e zlimit.AuditEvent) string { return string(e.Action) }
 		events, err := l.Audit.Events("a", zlimit.AuditQuery{})
-		check(t, "Events", events, err, l.Audit.EventsSeq("a", zlimit.AuditQuery{}), action, "entity_created", "limits_set")
+		checkSeq(t, "Events", events, err, l.Audit.EventsSeq("a", zlimit.AuditQuery{}), action, "entity_created", "limits_set")
 
 		if children, err := l.Entities.Children("no#entity"); children != nil || !isInvalid(err) {
 			t.Errorf("Children of what is no entity = %v, %v; want a ValidationError alone", children, err)
@@ -157,7 +152,7 @@ func isInvalid(err error) bool {
 }
 
 // check compares a list and what an iterator yields with the names of what they should hold.
-func check[T any](t *testing.T, what string, list []T, err error, seq iter.Seq2[T, error], name func(T) string, want ...string) {
+func checkSeq[T any](t *testing.T, what string, list []T, err error, seq iter.Seq2[T, error], name func(T) string, want ...string) {
 	t.Helper()
 	if err != nil {
 		t.Errorf("%s() = %v", what, err)
@@ -186,7 +181,7 @@ func TestPages(t *testing.T) {
 	l := open(t, "memory:")
 	for i := range 120 {
 		if err := l.Limits.Set(zlimit.Level{Entity: "a", Resource: fmt.Sprintf("r-%03d", i)}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	events, err := l.Audit.Events("a", zlimit.AuditQuery{})
@@ -201,19 +196,13 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("Namespace() = %v, want ErrNamespaceNotFound", err)
 	}
 	other, err := l.Namespace("other", zlimit.WithSetup())
-	if err != nil {
-		t.Fatalf("Namespace() = %v", err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	if _, err := other.Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
 		t.Errorf("Acquire() in another namespace = %v, want ErrNoLimits", err)
 	}
 	deleted, err := l.Namespaces.Delete("other")
-	if err != nil {
-		t.Fatalf("Delete() = %v", err)
-	}
-	if err := other.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Fatal(t, "Delete()", err)
+	check.Error(t, "Close()", other.Close())
 	done := 0
 	err = l.Within(0).Namespaces.Purge(deleted.ID, func(p zlimit.PurgeProgress) { done = p.Deleted })
 	if err != nil {
@@ -224,9 +213,7 @@ func TestNamespaces(t *testing.T) {
 // TestWrap shares a limiter between code with contexts and code without.
 func TestWrap(t *testing.T) {
 	core, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	l := prepared(t, Wrap(core))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 4}))
 	statuses, err := core.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
@@ -246,9 +233,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("New on the zero store = %v, %v; want a ValidationError", l, err)
 	}
 	l := open(t, "memory:")
-	if err := l.Within(time.Second).Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Error(t, "Close()", l.Within(time.Second).Close())
 	if lease, err := l.Acquire(ask(zlimit.Amounts{"rpm": 1})); lease != nil || !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Acquire() on a closed limiter = %v, %v; want ErrClosed", lease, err)
 	}
@@ -259,7 +244,7 @@ func TestNoGoroutines(t *testing.T) {
 	l := open(t, "memory:")
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	if _, err := l.Entities.Create(zlimit.Entity{ID: "a"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	before := goroutines()
 	err := l.Do(ask(zlimit.Amounts{"rpm": 1}), func(*Lease) error {
@@ -273,9 +258,7 @@ func TestNoGoroutines(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Errorf("Do() = %v", err)
-	}
+	check.Error(t, "Do()", err)
 }
 
 // goroutines counts goroutines once those that are about to end have ended.

@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -45,28 +46,22 @@ func newTable(tb testing.TB, opts ...zlimit.Option) (*RateLimiter, *enginetest.F
 	input := dynamo.CreateTableInput(table)
 	input.StreamSpecification = nil // slows the engine down
 	if _, err := engine.Client().CreateTable(tb.Context(), input); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("CreateTable() = %v", err)
 	}
 	faults := enginetest.NewFaults(engine.Transport())
 	client := engine.Client(func(o *dynamodb.Options) { faults.Attach(o) })
 	l, err := New(dynamo.New(client, table), append([]zlimit.Option{zlimit.WithSetup()}, opts...)...)
-	if err != nil {
-		tb.Fatalf("New() = %v", err)
-	}
+	check.Fatal(tb, "New()", err)
 	return prepared(tb, l), faults
 }
 
 func prepared(tb testing.TB, l *RateLimiter) *RateLimiter {
 	tb.Helper()
 	tb.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			tb.Errorf("Close() = %v", err)
-		}
+		check.Error(tb, "Close()", l.Close())
 	})
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000)}
-	if err := l.Limits.Set(zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
-		tb.Fatalf("Set() = %v", err)
-	}
+	check.Fatal(tb, "Set()", l.Limits.Set(zlimit.Level{}, zlimit.Config{Limits: limits}))
 	return l
 }
 
@@ -88,9 +83,7 @@ func acquire(tb testing.TB, l *RateLimiter, r zlimit.Request) *Lease {
 func left(tb testing.TB, l *RateLimiter, name string) int64 {
 	tb.Helper()
 	statuses, err := l.Available(zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-	if err != nil {
-		tb.Fatalf("Available() = %v", err)
-	}
+	check.Fatal(tb, "Available()", err)
 	s, ok := statuses.Limit(name)
 	if !ok {
 		tb.Fatalf("Available() = %v, want a status of %s", statuses, name)

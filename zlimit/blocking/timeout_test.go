@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -35,7 +36,7 @@ func TestCallTimeout(t *testing.T) {
 // TestTimeoutIsHandedOn asks the services, leases and other namespaces of a limiter for its timeout.
 func TestTimeoutIsHandedOn(t *testing.T) {
 	l := open(t, "memory:").Within(time.Hour)
-	check := func(what string, got callTimeout) {
+	expect := func(what string, got callTimeout) {
 		t.Helper()
 		if got != callTimeout(time.Hour) {
 			t.Errorf("the timeout of %s is %v, want that of the limiter", what, time.Duration(got))
@@ -45,25 +46,21 @@ func TestTimeoutIsHandedOn(t *testing.T) {
 	for field, value := range limiter.Fields() {
 		if field.IsExported() {
 			services++
-			check(field.Name, callTimeout(value.Elem().FieldByName("timeout").Int()))
+			expect(field.Name, callTimeout(value.Elem().FieldByName("timeout").Int()))
 		}
 	}
 	if services < 5 {
 		t.Errorf("%d services, want all", services)
 	}
-	check("a lease", acquire(t, l, ask(zlimit.Amounts{"rpm": 1})).timeout)
+	expect("a lease", acquire(t, l, ask(zlimit.Amounts{"rpm": 1})).timeout)
 	err := l.Do(ask(zlimit.Amounts{"rpm": 1}), func(lease *Lease) error {
-		check("the lease of a function", lease.timeout)
+		expect("the lease of a function", lease.timeout)
 		return nil
 	})
-	if err != nil {
-		t.Errorf("Do() = %v", err)
-	}
+	check.Error(t, "Do()", err)
 	other, err := l.Namespace("other", zlimit.WithSetup())
-	if err != nil {
-		t.Fatalf("Namespace() = %v", err)
-	}
-	check("another namespace", other.timeout)
+	check.Fatal(t, "Namespace()", err)
+	expect("another namespace", other.timeout)
 }
 
 // TestTimeouts makes calls of a store that does not answer. It would be an outage after 10 seconds.
@@ -117,7 +114,7 @@ func TestSecondPage(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(10*time.Second))
 	for i := range 105 {
 		if err := l.Limits.Set(zlimit.Level{Entity: "a", Resource: fmt.Sprintf("r-%03d", i)}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	l = l.Within(time.Second)

@@ -11,18 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestOpen(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "limits.db"))
-	if err != nil {
-		t.Fatalf("Open() = %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Fatal(t, "Open()", err)
+	check.Error(t, "Close()", l.Close())
 }
 
 // TestFileThatMoves deletes the file of a limiter that admits in outages: that is a mistake, and nothing is admitted.
@@ -33,17 +30,11 @@ func TestFileThatMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "limits.db")
 		l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Open()", err)
 		r := zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 1}}
 		lease, err := l.Acquire(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Acquire()", err)
+		check.Fatal(t, "os.Remove()", os.Remove(path))
 		time.Sleep(time.Second)
 		_, acquire := l.Acquire(t.Context(), r)
 		for call, err := range map[string]error{"Acquire": acquire, "Rollback": lease.Rollback(t.Context()), "Ping": l.Ping(t.Context())} {
@@ -52,9 +43,7 @@ func TestFileThatMoves(t *testing.T) {
 				t.Errorf("%s() after the file was deleted = %v, want an error that says so, and no outage", call, err)
 			}
 		}
-		if err := l.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
+		check.Error(t, "Close()", l.Close())
 	})
 }
 
@@ -67,9 +56,7 @@ func TestLockedFile(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "limits.db")
 			l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(policy), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.Open()", err)
 			acquire := func() (counted bool, took time.Duration, err error) {
 				began := time.Now()
 				lease, err := l.Acquire(t.Context(), zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 1}})
@@ -96,9 +83,7 @@ func TestLockedFile(t *testing.T) {
 			if want := map[zlimit.FailurePolicy]int64{zlimit.PolicyAllow: 6, zlimit.PolicyBlock: 7}[policy]; err != nil || status[0].Available != want {
 				t.Errorf("%v: %v are available (%v), want %d: a request that was left counts once the lock is gone", policy, status, err, want)
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Close()", l.Close())
 		})
 	}
 }
@@ -111,14 +96,10 @@ func lock(t *testing.T, path string) (release func()) {
 		db.SetMaxOpenConns(1)
 		_, err = db.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "sql.Open()", err)
 	return func() {
 		_, err := db.ExecContext(t.Context(), "COMMIT")
-		if err := errors.Join(err, db.Close()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", errors.Join(err, db.Close()))
 	}
 }
 

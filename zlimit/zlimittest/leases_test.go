@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -38,9 +39,7 @@ func (r *recording) end() []string {
 func acquire(t *testing.T, l *zlimit.RateLimiter, entity string) *zlimit.Lease {
 	t.Helper()
 	lease, err := l.Acquire(context.Background(), ask(entity))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire()", err)
 	return lease
 }
 
@@ -56,25 +55,19 @@ func TestForgottenLeases(t *testing.T) {
 		"several, with corrections": {func(t *testing.T, _ *recording, l *zlimit.RateLimiter) {
 			settled := acquire(t, l, "carol")
 			for _, entity := range []string{"bob", "alice"} {
-				if err := acquire(t, l, entity).Adjust(zlimit.Amounts{"rpm": 1}); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Adjust()", acquire(t, l, entity).Adjust(zlimit.Amounts{"rpm": 1}))
 			}
-			if err := settled.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Commit()", settled.Commit(t.Context()))
 		}, []string{`entity "alice"`, `entity "bob"`}},
 		"one of another namespace": {func(t *testing.T, _ *recording, l *zlimit.RateLimiter) {
 			other, err := l.Namespace(t.Context(), "staging", zlimit.WithSetup(), zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 9)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Namespace()", err)
 			t.Cleanup(func() { _ = other.Close() })
 			acquire(t, other, "dave")
 		}, []string{`entity "dave"`}},
 		"committed and rolled back": {func(t *testing.T, _ *recording, l *zlimit.RateLimiter) {
 			if err := errors.Join(acquire(t, l, "alice").Commit(t.Context()), acquire(t, l, "alice").Rollback(t.Context())); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Commit() and Rollback() = %v", err)
 			}
 		}, nil},
 		"of Do, that ends in each way": {func(t *testing.T, _ *recording, l *zlimit.RateLimiter) {
@@ -87,7 +80,7 @@ func TestForgottenLeases(t *testing.T) {
 				func() {
 					defer func() { _ = recover() }()
 					if err := l.Do(t.Context(), ask("alice"), end); err != nil && !errors.Is(err, wrong) {
-						t.Error(err)
+						t.Errorf("Do() = %v", err)
 					}
 				}()
 			}
@@ -150,9 +143,7 @@ func TestForgottenLeasesTellTheirPlace(t *testing.T) {
 func TestLeasesOfOtherLimiters(t *testing.T) {
 	r := &recording{TB: t}
 	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 9)), zlimittest.CheckLeases(r))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer limiter.Close()
 	acquire(t, limiter, "alice")
 	if got := r.end(); len(got) != 1 || !strings.Contains(got[0], `"alice"`) {

@@ -50,7 +50,7 @@ func TestLimitersShareNothing(t *testing.T) {
 	zlimittest.IgnoreLeases(a)
 	b, clock := zlimittest.New(t)
 	if _, err := a.Acquire(t.Context(), ask("alice")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	if _, err := b.Acquire(t.Context(), ask("alice")); !errors.Is(err, zlimit.ErrNoLimits) {
 		t.Errorf("Acquire() = %v, want ErrNoLimits", err)

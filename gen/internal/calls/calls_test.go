@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/gen/internal/calls"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestLoad(t *testing.T) {
@@ -16,9 +17,7 @@ programs:
   read: { doc: Reads., reads: [GetItem, Query], indexes: [Query], bucket: [PutObject] }
   keep: { doc: Keeps., reads: [GetItem], writes: { note: [PutItem], book: [DeleteItem, PutItem] } }
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calls.Load()", err)
 	p := c.Program("read")
 	if p == nil || p.Doc != "Reads." || !slices.Equal(p.Reads, []string{"GetItem", "Query"}) || p.Writes != nil ||
 		!slices.Equal(p.Indexes, []string{"Query"}) || !slices.Equal(p.Bucket, []string{"PutObject"}) {

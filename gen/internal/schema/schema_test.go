@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestGoNames(t *testing.T) {
@@ -128,9 +130,7 @@ func TestTerms(t *testing.T) {
 	})
 	t.Run("a name in a clause is that of the family first, then of the record", func(t *testing.T) {
 		s, err := load("a exists", "set a = $x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "load()", err)
 		clauses := s.Operations[2].Clauses
 		var got []string
 		for _, r := range []Ref{clauses[0].Where[0].Attr, clauses[0].Where[1].Attr, clauses[1].Actions[0].Attr} {

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/cfn"
 
 	"github.com/zlimit/zlimit-go/internal/deploy/customresource"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"
 )
@@ -39,9 +40,7 @@ func newTestbed(t *testing.T) *testbed {
 		return zlimit.Open(t.Context(), dsn, opts...)
 	}
 	l := w.limiter("default", zlimit.WithSetup())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	w.function = customresource.Function{
 		Table: "limits", Logger: slog.New(slog.DiscardHandler),
 		Open: func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
@@ -70,9 +69,7 @@ func newTestbed(t *testing.T) *testbed {
 func (w *testbed) limiter(namespace string, opts ...zlimit.Option) *zlimit.RateLimiter {
 	w.Helper()
 	l, err := w.open(append(opts, zlimit.WithNamespace(namespace))...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.Fatal(w, "open()", err)
 	return l
 }
 
@@ -85,13 +82,9 @@ func (w *testbed) send(ctx context.Context, kind cfn.RequestType, id string, pro
 		RequestType: kind, RequestID: "request-1", ResponseURL: w.url, ResourceType: "Custom::ZlimitLimits", PhysicalResourceID: id,
 		LogicalResourceID: "Limits", StackID: stackID, ResourceProperties: properties,
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.Fatal(w, "json.Marshal()", err)
 	var event cfn.Event
-	if err := json.Unmarshal(text, &event); err != nil {
-		w.Fatal(err)
-	}
+	check.Fatal(w, "json.Unmarshal()", json.Unmarshal(text, &event))
 	before := len(w.answers)
 	if _, err := w.function.Handler()(ctx, event); err != nil {
 		w.Fatalf("%s: %v", kind, err)
@@ -121,9 +114,7 @@ func (w *testbed) limits(namespace, resource string) string {
 	w.Helper()
 	l := w.limiter(namespace)
 	stored, err := l.Limits.Get(w.Context(), zlimit.Level{Resource: resource})
-	if err := errors.Join(err, l.Close()); err != nil {
-		w.Fatal(err)
-	}
+	check.Fatal(w, "Close()", errors.Join(err, l.Close()))
 	var texts []string
 	for _, limit := range stored.Limits {
 		texts = append(texts, fmt.Sprintf("%s=%d", limit.Name, limit.Capacity))
@@ -136,9 +127,7 @@ func (w *testbed) policy(namespace, resource string) zlimit.FailurePolicy {
 	w.Helper()
 	l := w.limiter(namespace)
 	stored, err := l.Limits.Get(w.Context(), zlimit.Level{Resource: resource})
-	if err := errors.Join(err, l.Close()); err != nil {
-		w.Fatal(err)
-	}
+	check.Fatal(w, "Close()", errors.Join(err, l.Close()))
 	return stored.OnUnavailable
 }
 
@@ -306,9 +295,7 @@ func TestLocked(t *testing.T) {
 	w.expect(cfn.RequestDelete, a.PhysicalResourceID, of("500", "OnDelete", "remove")) // in spite of the lock, as there is nothing to remove
 	time.AfterFunc(300*time.Millisecond, func() { close(free) })
 	w.expect(cfn.RequestCreate, "", of("500"))
-	if err := errors.Join(<-ended, l.Close()); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", errors.Join(<-ended, l.Close()))
 }
 
 // TestUnanswered is called again when its answer is not taken.
@@ -333,7 +320,5 @@ func TestPrincipal(t *testing.T) {
 			t.Errorf("event %+v, %v", event, err)
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", l.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -18,13 +19,11 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 		w := newTestbed(t)
 		operator := w.limiter("olga", nil)
 		for _, s := range []zlimit.Stored{fields.Wider, {Level: at, Config: alone}} {
-			if err := operator.Limits.Set(ctx, s.Level, s.Config); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, s.Level, s.Config))
 		}
 		declared := []zlimit.Stored{{Level: at, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerHour("tpm", 7)}}}}
 		if _, _, err := w.provisioner("deploy", nil).Apply(ctx, declared, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Apply() = %v", err)
 		}
 		want := declared[0].Config
 		if !saidByFiles[field] {

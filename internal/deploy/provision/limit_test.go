@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -22,9 +23,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 		`60/min when "* 9-17 * * 1-5"@Europe/Berlin x2`, "60/min floors batch=20", "60/min soft", "60/min shadow",
 	} {
 		var want zlimit.Limit
-		if err := want.UnmarshalText([]byte("a=" + rate)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "UnmarshalText()", want.UnmarshalText([]byte("a="+rate)))
 		fields := reflect.ValueOf(want)
 		for i := range fields.NumField() {
 			if !fields.Field(i).IsZero() {
@@ -40,22 +39,16 @@ func TestEveryFieldOfALimit(t *testing.T) {
 			t.Errorf("%s in a file (-SDK +file):\n%s", rate, diff)
 		}
 		l, err := zlimit.Open(ctx, "memory:", zlimit.WithSetup())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Open()", err)
 		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{want}}); err != nil {
 			t.Fatalf("%s: %v", rate, err)
 		}
 		imported, _, err := provision.New(l, zlimit.DefaultNamespace, time.Now).Import(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Import()", err)
 		if diff := cmp.Diff(levels, provision.Declared(imported)); diff != "" {
 			t.Errorf("%s imported (-declared +imported):\n%s", rate, diff)
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", l.Close())
 	}
 	for i, limit := 0, reflect.TypeFor[zlimit.Limit](); i < limit.NumField(); i++ {
 		if !seen[limit.Field(i).Name] {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -23,7 +24,7 @@ func TestPlanAndApply(t *testing.T) {
 	// An operator has already set the limits of a, those of c, and those of an entity.
 	if err := errors.Join(operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}), operator.Limits.Set(ctx, zlimit.Level{Resource: "c"}, zlimit.Config{Limits: limits}),
 		operator.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "a"}, zlimit.Config{Limits: limits})); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	expect := func(step, text string, want ...string) *provision.Plan {
 		t.Helper()
@@ -39,7 +40,7 @@ func TestPlanAndApply(t *testing.T) {
 	apply := func(text string) {
 		t.Helper()
 		if _, _, err := p.Apply(ctx, load(t, text), nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Apply() = %v", err)
 		}
 		expect("after apply", text)
 	}
@@ -54,7 +55,7 @@ func TestPlanAndApply(t *testing.T) {
 
 	w.clock.sleep(time.Hour)
 	if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "b"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rpm", 9)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	plan = expect("drifted", two, "update resource b")
 	if d := plan.Changes[0].Drift; d == nil || d.By != "olga" || !d.At.Equal(w.clock.now()) {
@@ -66,9 +67,7 @@ func TestPlanAndApply(t *testing.T) {
 		t.Errorf("a change of the file is a drift: %+v", plan.Changes[0].Drift)
 	}
 	w.clock.sleep(time.Second)
-	if err := operator.Limits.Delete(ctx, zlimit.Level{Resource: "b"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Delete()", operator.Limits.Delete(ctx, zlimit.Level{Resource: "b"}))
 	plan = expect("deleted by hand", changed, "create resource b")
 	if d := plan.Changes[0].Drift; d == nil || d.By != "olga" {
 		t.Errorf("drift of a deleted level = %+v, want that of olga", d)
@@ -90,17 +89,11 @@ func TestSavedPlan(t *testing.T) {
 	p, operator := w.provisioner("deploy", nil), w.limiter("olga", nil)
 	levels := load(t, two)
 	limits := []zlimit.Limit{zlimit.PerSecond("rpm", 5)}
-	if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}))
 	plan, err := p.Plan(ctx, levels)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Plan()", err)
 	before := w.stored()
-	if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}))
 	_, _, err = p.Apply(ctx, levels, plan)
 	if !errors.Is(err, provision.ErrStale) || !strings.Contains(err.Error(), "resource a was version 1, and is version 2 now") {
 		t.Errorf("Apply() of an old plan = %v, want ErrStale and the versions", err)
@@ -109,7 +102,7 @@ func TestSavedPlan(t *testing.T) {
 		t.Error("a refused plan changed something")
 	}
 	if plan, err = p.Plan(ctx, levels); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Plan() = %v", err)
 	}
 	if _, done, err := p.Apply(ctx, levels, plan); err != nil || len(done) != 2 {
 		t.Errorf("Apply() of a fresh plan = %v, %v", done, err)
@@ -118,15 +111,11 @@ func TestSavedPlan(t *testing.T) {
 	if again, done, err := p.Apply(ctx, levels, plan); err != nil || !again.Empty() || len(done) > 0 || w.stored() != before {
 		t.Errorf("Apply() of a plan again = %+v, %v, %v, want nothing to do", again, done, err)
 	}
-	if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits[:1]}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits[:1]}))
 	if _, _, err := p.Apply(ctx, levels, plan); !errors.Is(err, provision.ErrStale) {
 		t.Errorf("Apply() of an applied plan after another change = %v, want ErrStale", err)
 	}
-	if err := plan.Validate(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Validate()", plan.Validate())
 	plan.Declared[0].Config.Limits[0].Capacity++
 	if plan.Validate() == nil {
 		t.Error("Validate() of a plan that was changed = nil")

@@ -75,7 +75,7 @@ func TestRandomFiles(t *testing.T) {
 			for range rapid.IntRange(0, 2).Draw(t, "changes by hand") {
 				at := rapid.SampledFrom(places()).Draw(t, "at")
 				if err := change(ctx, operator, at, rapid.Int64Range(0, 3).Draw(t, "to"), zlimit.FailurePolicy(rapid.IntRange(0, 2).Draw(t, "policy"))); err != nil {
-					t.Fatal(err)
+					t.Fatalf("change() = %v", err)
 				}
 			}
 			levels := drawLevels(t, "file")
@@ -110,7 +110,7 @@ func TestRandomFiles(t *testing.T) {
 				}
 			}
 			if _, _, err := w.provisioner("deploy", nil).Apply(ctx, levels, nil); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Apply() = %v", err)
 			}
 			plan, err := w.provisioner("reader", nil).Plan(ctx, levels)
 			if err != nil || !plan.Empty() {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -35,11 +36,9 @@ func divideRecord(t *testing.T, w *testbed) {
 		many.Pending = append(many.Pending, zlimit.Level{Entity: fmt.Sprintf("%0255d", i), Resource: "gpt-4"})
 	}
 	ctx := context.Background()
-	if err := w.limiter("setup", nil).Managed.Run(ctx, func(ctx context.Context, r *zlimit.ManagedRun) error {
+	check.Fatal(t, "Managed.Run()", w.limiter("setup", nil).Managed.Run(ctx, func(ctx context.Context, r *zlimit.ManagedRun) error {
 		return errors.Join(r.Record(ctx, many), r.Record(ctx, zlimit.ManagedSet{}))
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func killedAnywhere(t *testing.T, prepare func(*testing.T, *testbed)) {
@@ -55,18 +54,16 @@ func killedAnywhere(t *testing.T, prepare func(*testing.T, *testbed)) {
 				w := newTestbed(t)
 				prepare(t, w)
 				if _, _, err := w.provisioner("deploy", nil).Apply(ctx, load(t, first), nil); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Apply() = %v", err)
 				}
 				operator := w.limiter("olga", nil)
 				if err := errors.Join(change(ctx, operator, zlimit.Level{Resource: "c"}, 7, zlimit.PolicyInherit), change(ctx, operator, zlimit.Level{Resource: "keep"}, 7, zlimit.PolicyInherit)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("change() = %v", err)
 				}
 				hook, died := mortal(at, after)
 				_, _, err := w.provisioner("victim", hook).Apply(ctx, load(t, second), nil)
 				if !died() {
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Apply()", err)
 					calls = max(calls, at-1)
 					break
 				}
@@ -146,14 +143,10 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 		}
 		operator := w.limiter("olga", nil)
 		for range 3 {
-			if err := change(ctx, operator, rapid.SampledFrom(places()).Draw(t, "by hand"), 2, zlimit.PolicyBlock); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "change()", change(ctx, operator, rapid.SampledFrom(places()).Draw(t, "by hand"), 2, zlimit.PolicyBlock))
 		}
 		done.Wait()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "the runs", errors.Join(errs...))
 		seen := map[string]bool{}
 		for i, who := range slices.Compact(order) {
 			if seen[who] {
@@ -165,7 +158,7 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 		w.clock.sleep(2 * time.Minute)
 		levels := drawLevels(t, "last file")
 		if _, _, err := w.provisioner("deploy", nil).Apply(ctx, levels, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Apply() = %v", err)
 		}
 		if plan, err := w.provisioner("deploy", nil).Plan(ctx, levels); err != nil || !plan.Empty() {
 			t.Fatalf("the last plan is %v, %v", actions(plan), err)
@@ -188,7 +181,7 @@ func TestPausedRun(t *testing.T) {
 				slept = true
 				w.clock.sleep(61 * time.Second)
 				if _, _, err := w.provisioner("other", nil).Apply(ctx, load(t, "system: { on_unavailable: allow }\n"), nil); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Apply() = %v", err)
 				}
 			}
 			return nil
@@ -312,11 +305,9 @@ func TestManagers(t *testing.T) {
 	}
 	const one = "resources: { a: { limits: { rpm: { rate: 1/s } } } }\n"
 	if err := apply(w.provisioner("old", nil), two); err != nil { // a record of before names no manager
-		t.Fatal(err)
+		t.Fatalf("apply() = %v", err)
 	}
-	if err := apply(by("file:a.yaml", false), two); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "apply()", apply(by("file:a.yaml", false), two))
 	before := w.stored()
 	var managed *provision.ManagedError
 	if err := apply(by("file:b.yaml", false), one); !errors.As(err, &managed) || managed.Manager != "file:a.yaml" || w.stored() != before {
@@ -326,15 +317,13 @@ func TestManagers(t *testing.T) {
 		t.Fatalf("Plan() by another manager = %v, want a ManagedError", err)
 	}
 	stale, err := by("file:a.yaml", false).Plan(ctx, load(t, one))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Plan()", err)
 	plan, err := by("file:b.yaml", true).Plan(ctx, load(t, two))
 	if err != nil || plan.From != "file:a.yaml" || len(plan.Changes) > 0 || plan.Empty() {
 		t.Fatalf("Plan() that takes over = %+v, %v, want no level changed, and not nothing", plan, err)
 	}
 	if _, _, err := by("file:b.yaml", true).Apply(ctx, load(t, two), plan); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Apply() = %v", err)
 	}
 	if _, _, err := by("file:a.yaml", false).Apply(ctx, load(t, one), stale); !errors.As(err, &managed) || managed.Manager != "file:b.yaml" {
 		t.Errorf("Apply() of a plan of the manager before = %v, want a ManagedError", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -98,13 +99,9 @@ type testbed struct {
 
 func newTestbed(tb rapid.TB) *testbed {
 	s, err := zlimit.Memory()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "zlimit.Memory()", err)
 	w := &testbed{tb, newClock(), s}
-	if err := w.limiter("setup", nil).Setup(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Setup()", w.limiter("setup", nil).Setup(context.Background()))
 	return w
 }
 
@@ -117,9 +114,7 @@ func (w *testbed) spied(who string, hook func(bool, []store.Write) error, journa
 	s := &spy{Store: store.Of(w.store), journal: journal}
 	l, err := zlimit.New(context.Background(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithClock(w.clock.now),
 		zlimit.WithPrincipal(who), zlimit.WithConfigTTL(0))
-	if err != nil {
-		w.tb.Fatal(err)
-	}
+	check.Fatal(w.tb, "zlimit.New()", err)
 	s.hook = hook
 	return l
 }
@@ -132,22 +127,16 @@ func (w *testbed) provisioner(who string, hook func(bool, []store.Write) error) 
 func load(tb rapid.TB, text string) []zlimit.Stored {
 	tb.Helper()
 	d, err := declaration.Load("limits.yaml", []byte(text))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "declaration.Load()", err)
 	return provision.Declared(d)
 }
 
 // stored returns what is stored in the namespace, as a document.
 func (w *testbed) stored() string {
 	d, _, err := w.provisioner("reader", nil).Import(context.Background())
-	if err != nil {
-		w.tb.Fatal(err)
-	}
+	check.Fatal(w.tb, "Import()", err)
 	text, err := declaration.Format(d)
-	if err != nil {
-		w.tb.Fatal(err)
-	}
+	check.Fatal(w.tb, "declaration.Format()", err)
 	return string(text)
 }
 
@@ -179,9 +168,7 @@ func contentOf(l zlimit.Stored) content {
 // contents returns what is stored at each level that says something.
 func (w *testbed) contents() map[zlimit.Level]content {
 	found, err := w.limiter("reader", nil).Managed.Read(context.Background(), places()...)
-	if err != nil {
-		w.tb.Fatal(err)
-	}
+	check.Fatal(w.tb, "Managed.Read()", err)
 	stored := map[zlimit.Level]content{}
 	for _, l := range found {
 		if !l.Config.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,7 +22,7 @@ func TestWithin(t *testing.T) {
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rpm", 1)}}
 	if err := errors.Join(operator.Limits.Set(ctx, zlimit.Level{Resource: "models"}, limits), operator.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "all"}, limits),
 		operator.Resources.Put(ctx, zlimit.Resource{ID: "b", Within: "models"})); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() and Resources.Put() = %v", err)
 	}
 	p := w.provisioner("deploy", nil)
 	step := func(what, text string, want []string, within ...string) {
@@ -32,10 +33,7 @@ func TestWithin(t *testing.T) {
 			t.Fatalf("%s: %v, %v, want %v", what, actions(plan), err, want)
 		}
 		var got []string
-		for r, err := range operator.Resources.List(ctx) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, r := range check.All(t, "Resources.List()", operator.Resources.List(ctx)) {
 			if r.Within != "" {
 				got = append(got, r.ID+">"+r.Within)
 			}

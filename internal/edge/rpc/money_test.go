@@ -15,7 +15,7 @@ func TestViolationsInMoney(t *testing.T) {
 	_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "api", Consume: zlimit.Amounts{"usd": 30_500_000_000}})
 	var exceeded *zlimit.ExceededError
 	if !errors.As(err, &exceeded) {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	v := rpc.Violations(exceeded)
 	if len(v) != 1 || v[0].Description != "$30.5 requested, $25 of $25 available" || v[0].QuotaValue != 25_000_000_000 {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/edge/rpc"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -28,9 +29,7 @@ func ask(tokens int64) zlimit.Request {
 func acquire(t *testing.T, l *zlimit.RateLimiter) *zlimit.Lease {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), ask(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire()", err)
 	return lease
 }
 
@@ -38,9 +37,7 @@ func acquire(t *testing.T, l *zlimit.RateLimiter) *zlimit.Lease {
 func left(t *testing.T, l *zlimit.RateLimiter) int64 {
 	t.Helper()
 	statuses, err := l.Available(context.Background(), zlimit.AvailableQuery{Entity: "alice", Resource: "api"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	return statuses[0].Available
 }
 
@@ -75,9 +72,7 @@ func TestClassify(t *testing.T) {
 func TestViolationsAndPushback(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 4), zlimit.PerDay("rpd", 1000))
 	for range 4 {
-		if err := acquire(t, limiter).Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Commit()", acquire(t, limiter).Commit(t.Context()))
 	}
 	clock.Advance(time.Millisecond)
 	var exceeded *zlimit.ExceededError
@@ -128,18 +123,14 @@ func TestSettle(t *testing.T) {
 		t.Errorf("%d left after a call that was given back when its context had ended, want 3", got)
 	}
 	own := acquire(t, limiter)
-	if err := own.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", own.Rollback(t.Context()))
 	i.Settle(t.Context(), own, true)
 	if log.Len() > 0 {
 		t.Errorf("the log has %s, want nothing of a lease that the handler has settled", &log)
 	}
 	open := acquire(t, limiter)
 	zlimittest.IgnoreLeases(limiter) // it cannot be settled
-	if err := limiter.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", limiter.Close())
 	i.Settle(t.Context(), open, false)
 	if !strings.Contains(log.String(), "test: a lease could not be settled") {
 		t.Errorf("the log has %q, want a lease that could not be settled", &log)
@@ -210,14 +201,10 @@ func TestLeasesThatCannotBeSettled(t *testing.T) {
 	var leases []*zlimit.Lease
 	for range 3 {
 		lease := acquire(t, limiter)
-		if err := lease.Release(zlimit.Amounts{"rpm": 1}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Release()", lease.Release(zlimit.Amounts{"rpm": 1}))
 		leases = append(leases, lease)
 	}
-	if err := limiter.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", limiter.Close())
 	for _, lease := range leases {
 		i.Settle(t.Context(), lease, true)
 	}

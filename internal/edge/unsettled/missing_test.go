@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/unsettled"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -25,15 +26,13 @@ func (typed) Resource() string { return "gpt-4o" }
 // In TestMissing, the limits of requests are missing for two minutes, and others fail. A line a minute names the remedy.
 func TestMissing(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "it's"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err == nil {
 		t.Fatal("a name with a quote is stored")
 	}
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "a|b"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	for _, test := range []struct {
 		request zlimit.Request

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -35,27 +36,17 @@ func stores(t *testing.T) (all []embedded, engine store.Store) {
 	e := enginetest.Start(t)
 	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, enginetest.CreateSuiteTable)
 	inMemory, err := memory.New(storetest.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "memory.New()", err)
 	onSQLite, err := sqlite.OpenMemory(storetest.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "sqlite.OpenMemory()", err)
 	all = []embedded{{inMemory, "memory"}, {onSQLite, "sqlite"}}
 	for _, s := range all {
 		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Close()", s.Close())
 		})
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	}
-	if err := engine.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", engine.Setup(t.Context()))
 	return all, engine
 }
 
@@ -98,9 +89,7 @@ func TestInterpretersAgree(t *testing.T) {
 		got, gotErr := engine.Read(t.Context(), keys, true)
 		for _, s := range all {
 			want, wantErr := s.Read(t.Context(), keys, true)
-			if err := errors.Join(wantErr, gotErr); err != nil {
-				rt.Fatal(err)
-			}
+			check.Fatal(rt, "Read()", errors.Join(wantErr, gotErr))
 			if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
 				rt.Fatalf("items afterwards (-%s +engine):\n%s", s.name, diff)
 			}
@@ -113,13 +102,9 @@ func TestInterpretersAgree(t *testing.T) {
 func repeat(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")
 	if before := f.Value.String(); before == f.DefValue {
-		if err := f.Value.Set(fmt.Sprint(n)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Value.Set()", f.Value.Set(fmt.Sprint(n)))
 		t.Cleanup(func() {
-			if err := f.Value.Set(before); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Value.Set()", f.Value.Set(before))
 		})
 	}
 }
@@ -155,9 +140,7 @@ func TestTransactionsAgree(t *testing.T) {
 		got, gotErr := engine.Read(t.Context(), keys, true)
 		for _, s := range all {
 			want, wantErr := s.Read(t.Context(), keys, true)
-			if err := errors.Join(wantErr, gotErr); err != nil {
-				rt.Fatal(err)
-			}
+			check.Fatal(rt, "Read()", errors.Join(wantErr, gotErr))
 			if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
 				rt.Fatalf("items afterwards (-%s +engine):\n%s", s.name, diff)
 			}
@@ -201,7 +184,7 @@ func TestOperandsAgree(t *testing.T) {
 		for j, v := range values {
 			k := store.Key{PK: fmt.Sprint("p", i), SK: fmt.Sprint("s", j)}
 			if _, err := engine.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", 1)}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			_, refused := op.Call(v).Bind()
 			w := store.Write{Key: k, Expr: expr.Bound{Template: template, Values: []expr.Value{v}}}

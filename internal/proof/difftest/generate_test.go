@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -28,9 +29,7 @@ var numbers = []string{
 // number draws numbers that meet at every bound: small ones, the ends of int64, and those of 38 digits.
 func number(t *rapid.T) expr.Value {
 	v, err := expr.ParseNumber(rapid.SampledFrom(numbers).Draw(t, "number"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	return v
 }
 

@@ -23,6 +23,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // envOrphan makes the test binary start an engine and wait to be killed.
@@ -44,9 +46,7 @@ func createTable(tb testing.TB, client *dynamodb.Client, table string) {
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS}},
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "CreateTable()", err)
 }
 
 // item is a stored item with a counter.
@@ -71,15 +71,13 @@ func TestEngineStoresItems(t *testing.T) {
 	createTable(t, client, table)
 	want := item("a", 7)
 	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: want}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("PutItem() = %v", err)
 	}
 	got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
 		TableName: &table,
 		Key:       map[string]types.AttributeValue{"id": want["id"]},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "GetItem()", err)
 	ignore := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".noSmithyDocumentSerde" }, cmp.Ignore())
 	if diff := cmp.Diff(want, got.Item, ignore); diff != "" {
 		t.Errorf("GetItem after PutItem (-want +got):\n%s", diff)
@@ -114,9 +112,7 @@ func TestFreshEndsItsProcess(t *testing.T) {
 			t.Errorf("Fresh = the shared engine on %s, want an own one", shared.Endpoint())
 		}
 		tables, err := engine.Client().ListTables(t.Context(), &dynamodb.ListTablesInput{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "ListTables()", err)
 		if len(tables.TableNames) != 0 {
 			t.Errorf("tables of a fresh engine = %v, want none", tables.TableNames)
 		}
@@ -137,19 +133,13 @@ func TestEngineEndsWithAKilledTestProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), envOrphan+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StdoutPipe()", err)
+	check.Fatal(t, "Start()", cmd.Start())
 	endpoint, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Errorf("the orphan's endpoint = %q, %v", endpoint, err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Process.Kill()", cmd.Process.Kill())
 	if err := cmd.Wait(); err == nil {
 		t.Error("Wait of a killed process = nil, want its signal")
 	}
@@ -172,17 +162,13 @@ func orphan() {
 func awaitSilence(t *testing.T, endpoint string) {
 	t.Helper()
 	target, err := url.Parse(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "url.Parse()", err)
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("tcp", target.Host)
 		if err != nil {
 			return
 		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", conn.Close())
 	}
 	t.Errorf("the engine on %s still listens", endpoint)
 }
@@ -191,15 +177,11 @@ func TestTakenPortIsNoEngine(t *testing.T) {
 	ownProcess(t)
 	Start(t) // Skips if there is no engine.
 	binary, err := locate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "locate()", err)
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer other.Close()
 	p, err := spawn(binary, other.Listener.Addr().(*net.TCPAddr).Port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "spawn()", err)
 	if err := p.awaitReady(); !errors.Is(err, errDied) {
 		t.Errorf("awaitReady on another server's port = %v, want %v", err, errDied)
 	}
@@ -214,9 +196,7 @@ func TestFailedStartShowsTheOutput(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "broken")
 	script := "#!/bin/sh\necho no such disk >&2\nexit 3\n"
-	if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(binary, []byte(script), 0o755))
 	_, err := start(binary)
 	if !errors.Is(err, errDied) || !strings.Contains(err.Error(), "no such disk") {
 		t.Errorf("start of a broken engine = %v, want %v with its output", err, errDied)
@@ -267,9 +247,7 @@ func (v *verdict) Skipf(format string, args ...any) {
 
 func TestMissingEngineSkipsUnlessRequired(t *testing.T) {
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module empty\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(root, "go.mod"), []byte("module empty\n"), 0o644))
 	t.Chdir(root)
 	t.Setenv(envEndpoint, "")
 	t.Setenv(envBinary, "")
@@ -310,8 +288,6 @@ func BenchmarkFreshStart(b *testing.B) {
 		if err != nil {
 			giveUp(b, err)
 		}
-		if err := engine.stop(); err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "stop()", engine.stop())
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // bench is a table with the item "a" and a client that does not retry, behind a
@@ -34,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	plain := engine.Client()
 	createTable(t, plain, b.table)
 	if _, err := plain.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &b.table, Item: item("a", 0)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("PutItem() = %v", err)
 	}
 	return b
 }
@@ -59,9 +61,7 @@ func (b *bench) read(t *testing.T, id string) string {
 		ConsistentRead:         aws.Bool(true),
 		ReturnConsumedCapacity: types.ReturnConsumedCapacityTotal,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "GetItem()", err)
 	n, ok := got.Item["n"].(*types.AttributeValueMemberN)
 	if !ok {
 		return ""
@@ -288,7 +288,7 @@ func TestCallsAndCapacityAreCounted(t *testing.T) {
 	for range callers {
 		group.Go(func() {
 			if _, err := b.increment(t.Context(), "a"); err != nil {
-				t.Error(err)
+				t.Errorf("increment() = %v", err)
 			}
 		})
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // meanTable returns a client without tries of its own on a table with an index on
@@ -36,9 +38,7 @@ func meanTable(t *testing.T, m Mean) (*dynamodb.Client, string) {
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "CreateTable()", err)
 	return engine.Client(func(o *dynamodb.Options) {
 		o.HTTPClient = &http.Client{Transport: m.Transport(caseful{engine.transport})}
 		o.Retryer = aws.NopRetryer{}
@@ -114,9 +114,7 @@ func TestMeanLag(t *testing.T) {
 	get := func(consistent bool) string {
 		t.Helper()
 		out, err := c.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: key, ConsistentRead: &consistent})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "GetItem()", err)
 		n, _ := out.Item["n"].(*types.AttributeValueMemberS)
 		if n == nil {
 			return ""
@@ -126,9 +124,7 @@ func TestMeanLag(t *testing.T) {
 	batch := func() string {
 		t.Helper()
 		out, err := c.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{table: {Keys: []map[string]types.AttributeValue{key}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "BatchGetItem()", err)
 		if len(out.Responses[table]) == 0 {
 			return ""
 		}
@@ -140,17 +136,13 @@ func TestMeanLag(t *testing.T) {
 			TableName: &table, IndexName: aws.String("ByI"), KeyConditionExpression: aws.String("I = :i"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{":i": text("i")},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		if len(out.Items) == 0 {
 			return ""
 		}
 		return out.Items[0]["n"].(*types.AttributeValueMemberS).Value
 	}
-	if err := put(t.Context(), c, table, "s", "new"); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "put()", put(t.Context(), c, table, "s", "new"))
 	for name, read := range map[string]func() string{
 		"GetItem": func() string { return get(false) }, "BatchGetItem": batch, "Query of an index": index,
 	} {

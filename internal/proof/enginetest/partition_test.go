@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestPartitionsServeEachKeyAtItsRate(t *testing.T) {
@@ -101,9 +103,7 @@ func TestPartitionsAnswerAsDynamoDB(t *testing.T) {
 				_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
 				return err
 			}
-			if err := errors.Join(put("a"), put("b"), get("a"), batch("b", "c")); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "put() and get() and batch()", errors.Join(put("a"), put("b"), get("a"), batch("b", "c")))
 			for call, err := range map[string]error{
 				"PutItem": put("a"), "GetItem": get("a"), "BatchGetItem": batch("d", "c"),
 			} {

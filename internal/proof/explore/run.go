@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -86,7 +87,7 @@ func prepare(t *testing.T, p *Program) *table {
 			ctx := context.Background()
 			l, err := o.limiter(o.ports[len(o.ports)-1], zlimit.WithSetup())
 			if err != nil {
-				t.Error(err)
+				t.Errorf("limiter() = %v", err)
 				return
 			}
 			for _, e := range p.Initial.families() {
@@ -104,9 +105,7 @@ func prepare(t *testing.T, p *Program) *table {
 			o.errs = append(o.errs, l.Close())
 		})
 		o.pump(first, done)
-		if err := errors.Join(o.errs...); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "the setup", errors.Join(o.errs...))
 	})
 	for _, f := range p.Faults.Fates {
 		made.lags = made.lags || f == Lag

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -23,9 +24,7 @@ func TestDigestOfWrites(t *testing.T) {
 	write := func(attribute string, value int64) uint64 {
 		op := expr.Operation{Name: "set", Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
 		bound, err := op.Call(expr.N(value)).Bind()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Bind()", err)
 		return digestWrite(&store.Write{Kind: store.Update, Key: store.Key{PK: "p", SK: "s"}, Expr: bound})
 	}
 	if first, second := write("tk", 1), write("tk", 1); first != second {

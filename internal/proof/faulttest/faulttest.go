@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -68,19 +69,13 @@ type Store struct {
 func New(tb testing.TB, limits []zlimit.Limit, opts ...zlimit.Option) (*zlimit.RateLimiter, *Store) {
 	tb.Helper()
 	kept, err := memory.New(layout.Table)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "memory.New()", err)
 	s := &Store{Store: kept}
 	opts = append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithDefaultLimits(limits...)}, opts...)
 	limiter, err := zlimit.New(tb.Context(), store.NewHandle(s, false), opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "zlimit.New()", err)
 	tb.Cleanup(func() {
-		if err := errors.Join(limiter.Close(), kept.Close()); err != nil {
-			tb.Error(err)
-		}
+		check.Error(tb, "Close()", errors.Join(limiter.Close(), kept.Close()))
 	})
 	return limiter, s
 }
@@ -92,9 +87,7 @@ func Never() []zlimit.Limit { return []zlimit.Limit{zlimit.PerDay("rpm", 10)} }
 func Left(tb testing.TB, l *zlimit.RateLimiter, entity string) int64 {
 	tb.Helper()
 	statuses, err := l.Available(context.Background(), zlimit.AvailableQuery{Entity: entity, Resource: "api"})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Available()", err)
 	return statuses[0].Available
 }
 

@@ -76,12 +76,12 @@ func listed(t *testing.T) map[string][]string {
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return graph
 		} else if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Decode() = %v", err)
 		}
 		// The cache of test results depends on the files that the test itself opens, and knows nothing of go list's.
 		for _, dir := range []string{p.Dir, filepath.Dir(p.Dir)} {
 			if _, err := os.ReadDir(dir); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.ReadDir() = %v", err)
 			}
 		}
 		var ours []string
@@ -120,7 +120,7 @@ func outsideOf(name string) string {
 }
 
 // check returns what is wrong with an import graph.
-func check(graph map[string][]string) (wrong []string) {
+func violations(graph map[string][]string) (wrong []string) {
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	for name, imports := range graph {
 		floor, room := roomOf(name)
@@ -152,7 +152,7 @@ func check(graph map[string][]string) (wrong []string) {
 
 func TestImportsPointDownward(t *testing.T) {
 	graph := listed(t)
-	for _, wrong := range check(graph) {
+	for _, wrong := range violations(graph) {
 		t.Error(wrong)
 	}
 	for _, room := range slices.Concat(floors...) {
@@ -180,11 +180,11 @@ func TestCheck(t *testing.T) {
 		{"internal/proof/scale", "gen", "internal/proof/scale imports gen: the folder internal/proof may import []"},
 		{"internal/newcomer", "zlimit", "internal/newcomer has no floor: add it to the floors that this test lists"},
 	} {
-		if got := check(map[string][]string{test.name: {test.imports}}); !slices.Equal(got, []string{test.want}) {
-			t.Errorf("check(%s imports %s) = %q, want %q", test.name, test.imports, got, test.want)
+		if got := violations(map[string][]string{test.name: {test.imports}}); !slices.Equal(got, []string{test.want}) {
+			t.Errorf("violations(%s imports %s) = %q, want %q", test.name, test.imports, got, test.want)
 		}
 	}
-	if got := check(map[string][]string{"zlimit": {"internal/protocol", "internal/expr"}, "gen/api": {"gen/internal/source"}, "internal/edge/rpc": {"internal/edge/fields"}, "internal/proof/scale": {"aggregator"}}); got != nil {
-		t.Errorf("check() of imports that point downward = %q", got)
+	if got := violations(map[string][]string{"zlimit": {"internal/protocol", "internal/expr"}, "gen/api": {"gen/internal/source"}, "internal/edge/rpc": {"internal/edge/fields"}, "internal/proof/scale": {"aggregator"}}); got != nil {
+		t.Errorf("violations() of imports that point downward = %q", got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestNestedModulesShareVersions checks that each nested module requires what the root requires, in the same version. With
@@ -37,9 +39,7 @@ func TestNestedModulesShareVersions(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.WalkDir()", err)
 	if modules < 5 || shared < 50 {
 		t.Errorf("%d nested modules share %d requirements with the root", modules, shared)
 	}
@@ -49,9 +49,7 @@ func TestNestedModulesShareVersions(t *testing.T) {
 func requirements(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	found := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))

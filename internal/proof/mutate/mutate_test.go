@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 const source = `package p
@@ -31,9 +33,7 @@ var spendOperation = expr.Operation{
 
 func TestFind(t *testing.T) {
 	mutants, err := find("p.go", []byte(source))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "find()", err)
 	var names []string
 	for _, m := range mutants {
 		names = append(names, m.name)
@@ -60,17 +60,11 @@ func TestFind(t *testing.T) {
 func TestNoticedHasEveryTerm(t *testing.T) {
 	file := "../../layout/exprs_gen.go"
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	mutants, err := find(file, content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "find()", err)
 	known, err := readNoticed("noticed.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "readNoticed()", err)
 	for _, m := range mutants {
 		by := known[m.name]
 		if by == (witness{}) {
@@ -83,13 +77,9 @@ func TestNoticedHasEveryTerm(t *testing.T) {
 		t.Errorf("noticed.txt has %d terms, the schema %d", len(known), len(mutants))
 	}
 	rewritten := filepath.Join(t.TempDir(), "noticed.txt")
-	if err := writeNoticed(rewritten, mutants, known); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "writeNoticed()", writeNoticed(rewritten, mutants, known))
 	before, err := os.ReadFile("noticed.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	after, err := os.ReadFile(rewritten)
 	if diff := cmp.Diff(string(before), string(after)); diff != "" || err != nil {
 		t.Errorf("writeNoticed() = %v, differs from what was read (-want +got):\n%s", err, diff)
@@ -129,9 +119,7 @@ func TestFailed(t *testing.T) {
 // TestRulesAreInPlace finds rules whose source has changed: make rules breaks them no more.
 func TestRulesAreInPlace(t *testing.T) {
 	overlay, err := breakRules("../../..", rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "breakRules()", err)
 	for file, source := range overlay {
 		if _, err := parser.ParseFile(token.NewFileSet(), file, source, 0); err != nil {
 			t.Errorf("with all mutants in place: %v", err)

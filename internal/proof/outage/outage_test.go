@@ -28,6 +28,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -280,11 +281,9 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 	var log bytes.Buffer
 	l, err := zlimit.New(t.Context(), dynamo.New(client, table), zlimit.WithSetup(), zlimit.WithFailurePolicy(r.policy),
 		zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1_000_000)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	var mu sync.Mutex
 	var decisions []decision
@@ -323,9 +322,7 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 	burst := load(until + time.Second)
 	load(until + after)
 	requests.Wait()
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", l.Close())
 	r.add(t, decisions, from, until, every, strings.Count(log.String(), "\n"), float64(burst)/float64(usual))
 }
 
@@ -426,9 +423,7 @@ func TestOutage(t *testing.T) {
 			rows = append(rows, r)
 			for _, load := range loads {
 				rate, err := strconv.Atoi(load)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "strconv.Atoi()", err)
 				rate = min(rate, cmp.Or(modes[i].most, rate))
 				if *rates != "" || i%3 == 2 && i%2 == int(policy)%2 {
 					t.Run(fmt.Sprintf("%s, %v, %d", r.mode.name, policy, rate), func(t *testing.T) { r.run(t, engine, rate) })
@@ -476,9 +471,7 @@ func tableOf(t *testing.T, loads []string, rows []*row) string {
 // drawn returns the row as the page has it, for one that -run does not choose.
 func (r *row) drawn(t *testing.T) string {
 	page, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	head := fmt.Sprintf("| %s | `%v` |", r.mode.name, r.policy)
 	line := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(head) + ".*\n").Find(page)
 	if line == nil {
@@ -494,12 +487,8 @@ func save(t *testing.T, rows []*row) {
 		of[r.name()] = r.loads
 	}
 	text, err := json.MarshalIndent(of, "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(*saveTo, append(text, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.MarshalIndent()", err)
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(*saveTo, append(text, '\n'), 0o600))
 }
 
 // run runs one load.
@@ -521,23 +510,17 @@ func (r *row) run(t *testing.T, engine *enginetest.Engine, rate int) {
 		if stopped {
 			signal = syscall.SIGSTOP
 		}
-		if err := engine.Signal(signal); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Signal()", engine.Signal(signal))
 	})
 }
 
 // draw puts the table between its marks in the page.
 func draw(t *testing.T, table string) {
 	page, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	marked := regexp.MustCompile(`(?s)(<!-- make outage -->\n).*(<!-- end of make outage -->)`)
 	if !marked.Match(page) {
 		t.Fatalf("%s has no marks for the table", pageFile)
 	}
-	if err := os.WriteFile(pageFile, marked.ReplaceAll(page, []byte("${1}"+table+"${2}")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(pageFile, marked.ReplaceAll(page, []byte("${1}"+table+"${2}")), 0o600))
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -47,7 +48,7 @@ func run(t *testing.T, l *Load, p Params) (o *Outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		var err error
 		if o, err = l.Run(p); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Run() = %v", err)
 		}
 	})
 	return o
@@ -82,9 +83,7 @@ func TestScenarios(t *testing.T) {
 			figure := figureOf(o, c.Group, s.Name != "fleet" && s.Plot != nil)
 			figure.Rate = c.Rate
 			figures, err := readFigures(figuresFile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "readFigures()", err)
 			if *before {
 				figures.Before[name] = figure
 			} else {
@@ -93,9 +92,7 @@ func TestScenarios(t *testing.T) {
 			if !*trial && !*exact {
 				err = figures.write(figuresFile)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "the figures of "+name, err)
 			var line strings.Builder
 			for _, m := range s.Metrics {
 				line.WriteString("  " + m.Head + " " + m.Of(figure))
@@ -114,9 +111,7 @@ func TestScenarios(t *testing.T) {
 func keepContest(t *testing.T, s *Scenario, name string, o *Outcome, took time.Duration) {
 	t.Helper()
 	g, err := readGrid(gridFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "readGrid()", err)
 	c := o.Contest
 	t.Logf("%s (%.1fs): %+v %v", name, took.Seconds(), *c, o.Errors)
 	if c.Over > 0 {
@@ -126,21 +121,15 @@ func keepContest(t *testing.T, s *Scenario, name string, o *Outcome, took time.D
 		return
 	}
 	g[name] = c
-	if err := g.write(gridFile, s); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "write()", g.write(gridFile, s))
 }
 
 // TestPage compares docs/scale.md and its charts with the figures that are kept.
 func TestPage(t *testing.T) {
 	figures, err := readFigures(figuresFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "readFigures()", err)
 	contests, err := readGrid(gridFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "readGrid()", err)
 	scenarios := Scenarios()
 	drawn := map[string]string{pageFile: page(figures, contests, scenarios)}
 	for i := range scenarios {
@@ -150,12 +139,8 @@ func TestPage(t *testing.T) {
 	}
 	for file, text := range drawn {
 		if *draw {
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.MkdirAll()", os.MkdirAll(filepath.Dir(file), 0o755))
+			check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte(text), 0o600))
 		}
 		kept, err := os.ReadFile(file)
 		if err != nil || string(kept) != text {
@@ -163,9 +148,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(chartsDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadDir()", err)
 	for _, e := range entries {
 		if _, ok := drawn[filepath.Join(chartsDir, e.Name())]; !ok {
 			t.Errorf("%s is no chart of any scenario", e.Name())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -21,9 +22,7 @@ func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Client)) {
 	p.Lost = 0
 	synctest.Test(t, func(t *testing.T) {
 		table, err := NewTable(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "NewTable()", err)
 		test(t, table.Client())
 	})
 }
@@ -32,9 +31,7 @@ func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Client)) {
 func put(tb testing.TB, pk, group string) store.Write {
 	tb.Helper()
 	absent, err := layout.Insert()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "layout.Insert()", err)
 	w := store.Write{Kind: store.Delete, Key: store.Key{PK: pk, SK: "s"}}
 	if group != "" {
 		w.Kind, w.Expr = store.Put, absent
@@ -170,7 +167,7 @@ func TestReadsLag(t *testing.T) {
 		w := put(t, "p", "g")
 		time.Sleep(time.Minute)
 		if _, err := table.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		old, err := table.Read(t.Context(), []store.Key{w.Key}, false)
 		fresh, freshErr := table.Read(t.Context(), []store.Key{w.Key}, true)

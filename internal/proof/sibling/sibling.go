@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
 
@@ -50,20 +51,12 @@ func start(t *testing.T, arguments ...string) *Process {
 	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_DEFAULT_REGION=us-east-1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StdinPipe()", err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StdoutPipe()", err)
+	check.Fatal(t, "Start()", cmd.Start())
 	t.Cleanup(func() {
-		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close() and Wait()", errors.Join(in.Close(), cmd.Wait()))
 	})
 	p := &Process{in, bufio.NewScanner(out)}
 	if !p.out.Scan() {
@@ -117,11 +110,9 @@ func (p *Process) ask(t *testing.T, at time.Time, what map[string]any) (answer s
 	t.Helper()
 	what["at"] = at.UnixMilli()
 	line, err := json.Marshal(what)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Marshal()", err)
 	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	if !p.out.Scan() {
 		t.Fatalf("zae-limiter ended at %v: %v", what, p.out.Err())

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -42,9 +43,7 @@ func spendOf(tb testing.TB, k store.Key, amount int64) store.Write {
 		c.Pick(0, limit, expr.N(amount), expr.N(-amount), expr.N(amount))
 	}
 	b, err := c.Bind()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Bind()", err)
 	return store.Write{Key: k, Expr: b}
 }
 
@@ -54,7 +53,7 @@ func Bench(b *testing.B, s store.Store) {
 	for i := range keys {
 		keys[i] = bucketKey(i)
 		if _, err := s.Write(b.Context(), store.Write{Kind: store.Put, Key: keys[i], Item: Bucket}); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Write() = %v", err)
 		}
 	}
 	for _, bench := range []struct {
@@ -105,7 +104,7 @@ func Bench(b *testing.B, s store.Store) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := s.Read(b.Context(), keys[:1], true); err != nil {
-				b.Fatal(err)
+				b.Fatalf("Read() = %v", err)
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -21,7 +22,7 @@ func testTransact(t *testing.T, s store.Store) {
 	spend := func(k store.Key, amount int) store.Write {
 		return store.Write{Key: k, Expr: Bind(t, []expr.Condition{expr.GE(n, 0)}, []expr.Action{expr.Add(n, 1)}, amount, -amount)}
 	}
-	check := func(k store.Key, least int) store.Write {
+	expect := func(k store.Key, least int) store.Write {
 		return store.Write{Kind: store.Check, Key: k, Expr: Bind(t, []expr.Condition{expr.GE(n, 0)}, nil, least)}
 	}
 	fill := func() {
@@ -44,12 +45,12 @@ func testTransact(t *testing.T, s store.Store) {
 		{"both fail", []store.Write{spend(a, 11), spend(b, 21)}, []store.Result{failed(image(a, 10)), failed(image(b, 20))}, 10, 20, 0},
 		{"one without an item fails", []store.Write{spend(a, 1), spend(c, 1)}, []store.Result{applied, failed(nil)}, 10, 20, 0},
 		{"of every kind", []store.Write{
-			check(a, 10), {Kind: store.Delete, Key: b}, {Kind: store.Put, Key: c, Item: Item("n", 5), Expr: absent},
+			expect(a, 10), {Kind: store.Delete, Key: b}, {Kind: store.Put, Key: c, Item: Item("n", 5), Expr: absent},
 		}, []store.Result{applied, applied, applied}, 10, 0, 5},
-		{"a check fails", []store.Write{check(a, 11), {Kind: store.Delete, Key: b}}, []store.Result{failed(image(a, 10)), applied}, 10, 20, 0},
+		{"a check fails", []store.Write{expect(a, 11), {Kind: store.Delete, Key: b}}, []store.Result{failed(image(a, 10)), applied}, 10, 20, 0},
 		{"one write", []store.Write{spend(a, 3)}, []store.Result{applied}, 7, 20, 0},
 		{"one write that fails", []store.Write{spend(a, 30)}, []store.Result{failed(image(a, 10))}, 10, 20, 0},
-		{"one check", []store.Write{check(a, 3)}, []store.Result{applied}, 10, 20, 0},
+		{"one check", []store.Write{expect(a, 3)}, []store.Result{applied}, 10, 20, 0},
 		{"one put", []store.Write{{Kind: store.Put, Key: c, Item: Item("n", 5)}}, []store.Result{applied}, 10, 20, 5},
 		{"none", nil, []store.Result{}, 10, 20, 0},
 	} {
@@ -79,7 +80,7 @@ func testTransact(t *testing.T, s store.Store) {
 		many = append(many, store.Write{Kind: store.Put, Key: store.Key{PK: "many", SK: fmt.Sprint(i)}})
 	}
 	for name, writes := range map[string][]store.Write{
-		"one item twice":             {spend(a, 1), check(a, 1)},
+		"one item twice":             {spend(a, 1), expect(a, 1)},
 		"101 writes":                 many,
 		"an operand of a wrong type": {spend(a, 1), {Key: b, Expr: Bind(t, nil, []expr.Action{expr.Add(n, 0)}, expr.Strings("x"))}},
 		"an empty set":               {spend(a, 1), {Kind: store.Put, Key: c, Item: Item("set", expr.Strings())}},
@@ -109,9 +110,7 @@ func testCounter(t *testing.T, s store.Store) {
 		op := &expr.Operation{Slots: 2, Where: []expr.Condition{expr.EQ(n, 0)}, Update: []expr.Action{expr.Add(n, 1)}}
 		return func(seen int64) expr.Bound {
 			b, err := op.Call(expr.N(seen), expr.N(1)).Bind()
-			if err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Bind()", err)
 			return b
 		}
 	}()
@@ -141,9 +140,7 @@ func testCounter(t *testing.T, s store.Store) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", group.Wait())
 	item := read(t, s, key)[0]
 	if got, _ := item.Get("n").Int(); got != callers*steps {
 		t.Errorf("counter = %d, want %d", got, callers*steps)
@@ -177,9 +174,7 @@ func testTransfer(t *testing.T, s store.Store) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", group.Wait())
 	sum := int64(0)
 	for i, item := range read(t, s, keys...) {
 		have, _ := item.Get("n").Int()
@@ -237,9 +232,7 @@ func testContext(t *testing.T, s store.Store) {
 
 func testClose(t *testing.T, s store.Store) {
 	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Fatalf("Close() = %v", err)
-		}
+		check.Fatal(t, "Close()", s.Close())
 	}
 	all := calls(t, s)
 	all["Setup"] = s.Setup

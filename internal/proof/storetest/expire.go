@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -53,9 +54,7 @@ func testExpire(t *testing.T, s store.Store) {
 		}
 	}
 	// One call looks at few.
-	if err := expirer(s).Expire(t.Context(), 2000); err != nil {
-		t.Fatalf("Expire() = %v", err)
-	}
+	check.Fatal(t, "Expire()", expirer(s).Expire(t.Context(), 2000))
 	left := 0
 	for _, item := range read(t, s, keys...) {
 		if item != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -50,9 +51,7 @@ type log struct {
 
 func (l *log) start(t *testing.T) {
 	t.Helper()
-	if err := l.stream.StartStream(t.Context()); err != nil {
-		t.Fatalf("StartStream() = %v", err)
-	}
+	check.Fatal(t, "StartStream()", l.stream.StartStream(t.Context()))
 }
 
 // count makes changes of one item.
@@ -134,12 +133,8 @@ func testExpired(t *testing.T, l *log) {
 	for _, k := range keys {
 		put(t, l, k, "ttl", 1000)
 	}
-	if err := l.Delete(t.Context(), keys[1:]); err != nil {
-		t.Fatalf("Delete() = %v", err)
-	}
-	if err := expirer(l.Store).Expire(t.Context(), 1000); err != nil {
-		t.Fatalf("Expire() = %v", err)
-	}
+	check.Fatal(t, "Delete()", l.Delete(t.Context(), keys[1:]))
+	check.Fatal(t, "Expire()", expirer(l.Store).Expire(t.Context(), 1000))
 	want := []store.Change{
 		{Key: keys[1], Old: keys[1].Join(Item("ttl", 1000))},
 		{Key: keys[0], Old: keys[0].Join(Item("ttl", 1000)), Expired: true},

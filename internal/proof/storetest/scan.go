@@ -9,6 +9,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -60,9 +61,7 @@ func testScan(t *testing.T, s store.Store) {
 	var got []store.Key
 	for q := (store.Scan{Prefix: "p7", Limit: 5, Consistent: true}); ; {
 		page, err := scanner.Scan(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Scan()", err)
 		for _, item := range page.Items {
 			got = append(got, store.KeyOf(item))
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -26,17 +27,13 @@ func RunStream(t *testing.T, open func(t *testing.T) store.Store) {
 		"Writers":   testWriters,
 	} {
 		t.Run(name, ready(open, func(t *testing.T, s store.Store) {
-			if err := streamer(s).StartStream(t.Context()); err != nil {
-				t.Fatalf("StartStream() = %v", err)
-			}
+			check.Fatal(t, "StartStream()", streamer(s).StartStream(t.Context()))
 			test(t, s, newTail(s))
 		}))
 	}
 	t.Run("Forgotten", ready(open, testForgotten))
 	t.Run("Close", ready(open, func(t *testing.T, s store.Store) {
-		if err := s.Close(); err != nil {
-			t.Fatalf("Close() = %v", err)
-		}
+		check.Fatal(t, "Close()", s.Close())
 		for name, call := range streamCalls(s) {
 			if err := call(t); !errors.Is(err, store.ErrClosed) {
 				t.Errorf("%s of a closed store = %v, want %v", name, err, store.ErrClosed)
@@ -77,9 +74,7 @@ func (f *tail) next(t *testing.T, n int) []store.Change {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		before := len(changes)
 		partitions, err := f.s.Partitions(t.Context())
-		if err != nil {
-			t.Fatalf("Partitions() = %v", err)
-		}
+		check.Fatal(t, "Partitions()", err)
 		for _, p := range partitions {
 			at := f.positions[p.ID]
 			page, err := f.s.Changes(t.Context(), p.ID, at, f.limit)
@@ -121,9 +116,7 @@ func reported(t *testing.T, got []store.Change, want ...store.Change) {
 func testImages(t *testing.T, s store.Store, f *tail) {
 	f.next(t, 0)
 	fraction, err := expr.ParseNumber("12345678901234567890.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	item := Item(
 		"n", 12, "big", fraction, "text", "a\x00ž", "empty", "", "true", true, "null", expr.Null(),
 		"set", expr.Strings("b", "a"), "list", expr.List(expr.S("x"), expr.N(1)), "map", expr.Map(Item("k", "v")),
@@ -135,9 +128,7 @@ func testImages(t *testing.T, s store.Store, f *tail) {
 	third := write(t, s, store.Write{Kind: store.Put, Key: key, Item: Item("owner", "p", "since", "s")}).Item
 	write(t, s, store.Write{Kind: store.Delete, Key: key})
 	created := write(t, s, store.Write{Key: key, Expr: Bind(t, nil, []expr.Action{expr.Add(n, 0)}, 1)}).Item
-	if err := s.Delete(t.Context(), []store.Key{key, {PK: "none", SK: "s"}}); err != nil {
-		t.Fatalf("Delete() = %v", err)
-	}
+	check.Fatal(t, "Delete()", s.Delete(t.Context(), []store.Key{key, {PK: "none", SK: "s"}}))
 	reported(t, f.next(t, 6),
 		store.Change{Key: key, New: first},
 		store.Change{Key: key, Old: first, New: second},
@@ -245,9 +236,7 @@ func testWriters(t *testing.T, s store.Store, f *tail) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", group.Wait())
 	chains := map[store.Key]expr.Item{}
 	sequences := map[store.Key]store.Sequence{}
 	for i, c := range f.next(t, writers*steps*4/3) {
@@ -268,9 +257,7 @@ func testWriters(t *testing.T, s store.Store, f *tail) {
 
 // testForgotten reads a partition that does not exist, or not any more.
 func testForgotten(t *testing.T, s store.Store) {
-	if err := streamer(s).StartStream(t.Context()); err != nil {
-		t.Fatalf("StartStream() = %v", err)
-	}
+	check.Fatal(t, "StartStream()", streamer(s).StartStream(t.Context()))
 	page, err := streamer(s).Changes(t.Context(), "none", store.Position{}, 1)
 	if err != nil || !page.End || !page.Gap || len(page.Changes) > 0 {
 		t.Errorf("Changes of an unknown partition = %+v, %v; want its end, after a gap", page, err)

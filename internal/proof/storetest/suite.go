@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -44,9 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, lenient ...string) {
 func ready(open func(*testing.T) store.Store, test func(*testing.T, store.Store)) func(*testing.T) {
 	return func(t *testing.T) {
 		s := open(t)
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatalf("Setup() = %v", err)
-		}
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		test(t, s)
 	}
 }
@@ -126,9 +125,7 @@ func testSetup(t *testing.T, s store.Store) {
 		}
 		refused(t, name+" without a table", err)
 	}
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatalf("Setup() = %v", err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	put(t, s, key, "n", 1)
 	if err := s.Setup(t.Context()); err != nil {
 		t.Fatalf("Setup() a second time = %v", err)

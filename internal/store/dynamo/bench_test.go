@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -56,9 +57,7 @@ func BenchmarkUpdate(b *testing.B) {
 		c.Pick(0, "rpm", expr.N(1000), expr.N(-1000), expr.N(1000))
 		c.Pick(0, "wcu", expr.N(1), expr.N(-1), expr.N(1))
 		bound, err := c.Bind()
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "Bind()", err)
 		return bound
 	}
 	key := store.Key{PK: "ABCDEFGHIJK/BUCKET#user-1#gpt-4#0", SK: "#STATE"}
@@ -82,7 +81,7 @@ func BenchmarkUpdate(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := client.UpdateItem(b.Context(), in, options...); err != nil {
-				b.Fatal(err)
+				b.Fatalf("UpdateItem() = %v", err)
 			}
 		}
 	}
@@ -91,9 +90,7 @@ func BenchmarkUpdate(b *testing.B) {
 		sdk(b, func(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} })
 	})
 	tuned, err := dynamo.NewClient(b.Context(), dynamo.ClientConfig{Endpoint: "http://127.0.0.1:8000"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "dynamo.NewClient()", err)
 	tuned = dynamodb.New(tuned.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: canned(image)} })
 	onStore := func(b *testing.B, client *dynamodb.Client, options ...dynamo.Option) {
 		s := dynamo.New(client, "table", storetest.Table, enginetest.CreateSuiteTable, options...)

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -24,9 +25,7 @@ func isolate(t *testing.T) {
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "AWS_") {
 			t.Setenv(name, "") // restores it at the end
-			if err := os.Unsetenv(name); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.Unsetenv()", os.Unsetenv(name))
 		}
 	}
 	dir := t.TempDir()
@@ -40,18 +39,12 @@ func TestOpenOnLoopbackNeedsNoCredentials(t *testing.T) {
 	engine := enginetest.Start(t)
 	ignore := goleak.IgnoreCurrent()
 	s, err := dynamo.Open(t.Context(), dynamo.ClientConfig{Endpoint: engine.Endpoint()}, engine.Table(t), storetest.Table, enginetest.CreateSuiteTable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "dynamo.Open()", err)
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if r, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: one, Item: storetest.Item("n", 1)}); err != nil || !r.Applied {
 		t.Errorf("Write = %v, %v", r, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", s.Close())
 	goleak.VerifyNone(t, ignore) // Close leaves no connection behind
 }
 
@@ -59,7 +52,7 @@ func TestNewClient(t *testing.T) {
 	isolate(t)
 	config := filepath.Join(t.TempDir(), "aws")
 	if err := os.WriteFile(config, []byte("[profile east]\nregion = eu-north-1\naws_access_key_id = AKIDPROFILE\naws_secret_access_key = secret\n"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile() = %v", err)
 	}
 	for _, test := range []struct {
 		name             string
@@ -97,9 +90,7 @@ func TestNewClient(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "dynamo.NewClient()", err)
 			o := client.Options()
 			if o.Region != test.region {
 				t.Errorf("region = %q, want %q", o.Region, test.region)
@@ -122,9 +113,7 @@ func TestNewClientSigns(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	client, err := dynamo.NewClient(t.Context(), dynamo.ClientConfig{Region: "eu-central-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "dynamo.NewClient()", err)
 	var sent *http.Request
 	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 		sent = r

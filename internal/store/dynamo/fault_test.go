@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -56,12 +57,10 @@ func faulty(t *testing.T, options ...dynamo.Option) (*dynamo.Store, *enginetest.
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
 	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, enginetest.CreateSuiteTable, options...)
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	for _, k := range []store.Key{one, two} {
 		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", 0)}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	faults.Reset()
@@ -83,9 +82,7 @@ func counted(t *testing.T, s store.Store, faults *enginetest.Faults, k store.Key
 	t.Helper()
 	faults.Clear()
 	items, err := s.Read(t.Context(), []store.Key{k}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	n, _ := items[0].Get("n").Int()
 	return n
 }

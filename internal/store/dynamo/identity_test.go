@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -43,9 +44,7 @@ func TestIdentity(t *testing.T) {
 	open := func(config dynamo.ClientConfig) *dynamo.Store {
 		t.Helper()
 		s, err := dynamo.Open(t.Context(), config, "table", storetest.Table, enginetest.CreateSuiteTable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "dynamo.Open()", err)
 		return s
 	}
 	s := open(dynamo.ClientConfig{Region: "eu-central-1", Endpoint: "http://dynamodb.example"})
@@ -56,9 +55,7 @@ func TestIdentity(t *testing.T) {
 	if got, err := s.Identity(t.Context()); err == nil {
 		t.Errorf("Identity = %q, want the refusal", got)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", s.Close())
 	if _, err := s.Identity(t.Context()); err == nil {
 		t.Error("Identity of a closed store has no error")
 	}
@@ -75,8 +72,6 @@ func TestIdentity(t *testing.T) {
 		if got, err := s.Identity(t.Context()); err != nil || got != "" || asked.Load() != before {
 			t.Errorf("%s: Identity = %q, %v, want none, and no request", name, got, err)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	}
 }

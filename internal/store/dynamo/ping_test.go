@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
 
@@ -31,9 +32,7 @@ func TestPingsSpread(t *testing.T) {
 	client := &pinged{keys: map[string]int{}}
 	s := dynamo.New(client, "limits", layout.Table, nil)
 	for range 1000 {
-		if err := s.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Ping()", s.Ping(t.Context()))
 	}
 	for key, times := range client.keys {
 		if times > 100 || !strings.HasPrefix(key, "_/") {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
@@ -30,9 +31,7 @@ func TestProxy(t *testing.T) {
 			fmt.Fprint(w, `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"7"}}}`)
 		}))
 		address, err := url.Parse(proxy.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "url.Parse()", err)
 		address.User = url.UserPassword("user", "secret")
 		transport := &http.Transport{Proxy: http.ProxyURL(address)}
 		client := storeClient(transport, provide(staticKey))

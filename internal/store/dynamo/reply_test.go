@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -370,9 +371,7 @@ func TestUnknownAttributes(t *testing.T) {
 	got, err := s.Read(t.Context(), []store.Key{one}, true)
 	half, _ := expr.ParseNumber("1.5")
 	want := storetest.Item("PK", "p", "SK", "one", "n", half, "l", expr.List(expr.S("x")), "m", expr.Map(storetest.Item("k", true)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	if diff := cmp.Diff(want, got[0], storetest.Equal); diff != "" {
 		t.Errorf("item (-want +got):\n%s", diff)
 	}
@@ -412,17 +411,13 @@ func TestOffset(t *testing.T) {
 		}},
 	} {
 		s, _ := scripted(call.reply)
-		if err := call.do(s); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "do()", call.do(s))
 		if offset, known := s.Offset(); known || offset != 0 {
 			t.Errorf("%s: Offset() = %v, %t after a reply without a date", name, offset, known)
 		}
 		call.reply.dated, call.reply.ahead = true, ahead
 		s, _ = scripted(call.reply, call.reply)
-		if err := errors.Join(call.do(s), call.do(s)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "do()", errors.Join(call.do(s), call.do(s)))
 		if offset, known := s.Offset(); !known || (offset-ahead).Abs() > 2*time.Second {
 			t.Errorf("%s: Offset() = %v, %t; want %v", name, offset, known, ahead)
 		}

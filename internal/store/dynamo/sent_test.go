@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -26,9 +27,7 @@ func TestTunedHTTPClient(t *testing.T) {
 		t.Errorf("transport = %+v", transport)
 	}
 	client, err := NewClient(t.Context(), ClientConfig{Region: "eu-west-1", Endpoint: "http://127.0.0.1:1", Idle: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "NewClient()", err)
 	if got := client.Options().HTTPClient.(*http.Client).Transport.(patient).base.IdleConnTimeout; got != 20*time.Second {
 		t.Errorf("idle connections are kept for %v, want 20s", got)
 	}
@@ -97,9 +96,7 @@ func TestOneTimeoutGoverns(t *testing.T) {
 			}
 			start := time.Now()
 			request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://dynamodb.test", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "http.NewRequestWithContext()", err)
 			reply, err := client.Do(request)
 			if err == nil {
 				_ = reply.Body.Close()
@@ -138,7 +135,7 @@ func TestRequestsAreOnePiece(t *testing.T) {
 		const requests = 5
 		for range requests {
 			if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		transport.CloseIdleConnections()
@@ -187,9 +184,7 @@ func TestNothingWasSent(t *testing.T) {
 				_, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}})
 				return err
 			}
-			if err := put(); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "put()", put())
 			if err := put(); store.OutcomeOf(err) != want {
 				t.Errorf("%s: a connection that took %d bytes: %v, outcome %d, want %d", way, takes, err, store.OutcomeOf(err), want)
 			}

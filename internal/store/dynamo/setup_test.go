@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -23,9 +24,7 @@ import (
 func timeToLive(t *testing.T, engine *enginetest.Engine, table string) (string, types.TimeToLiveStatus) {
 	t.Helper()
 	out, err := engine.Client().DescribeTimeToLive(t.Context(), &dynamodb.DescribeTimeToLiveInput{TableName: &table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "DescribeTimeToLive()", err)
 	name := ""
 	if out.TimeToLiveDescription.AttributeName != nil {
 		name = *out.TimeToLiveDescription.AttributeName
@@ -38,16 +37,12 @@ func TestSetupTurnsOnExpiry(t *testing.T) {
 	table := engine.Table(t)
 	faults := enginetest.NewFaults(engine.Transport())
 	s := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, enginetest.CreateSuiteTable)
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if name, status := timeToLive(t, engine, table); name != "ttl" || status != types.TimeToLiveStatusEnabled {
 		t.Errorf("after Setup items expire by %q: %s", name, status)
 	}
 	faults.Reset()
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if faults.Calls("") != 2 || faults.Calls("DescribeTable") != 1 || faults.Calls("DescribeTimeToLive") != 1 {
 		t.Errorf("Setup of a finished table made %d calls, want a DescribeTable and a DescribeTimeToLive", faults.Calls(""))
 	}
@@ -58,12 +53,10 @@ func TestSetupFinishesWhatAnotherBegan(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
 	if _, err := engine.Client().CreateTable(t.Context(), enginetest.CreateSuiteTable(table)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("CreateTable() = %v", err)
 	}
 	s := dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable)
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if name, status := timeToLive(t, engine, table); name != "ttl" || status != types.TimeToLiveStatusEnabled {
 		t.Errorf("after Setup items expire by %q: %s", name, status)
 	}
@@ -78,19 +71,13 @@ func TestSetupLeavesATableAsItIs(t *testing.T) {
 		in.AttributeDefinitions, in.GlobalSecondaryIndexes, in.LocalSecondaryIndexes = in.AttributeDefinitions[:2], nil, nil
 		return in
 	}
-	if err := dynamo.New(engine.Client(), table, store.Table{}, small).Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", dynamo.New(engine.Client(), table, store.Table{}, small).Setup(t.Context()))
 	if name, status := timeToLive(t, engine, table); status != types.TimeToLiveStatusDisabled {
 		t.Errorf("without a TTL attribute items expire by %q: %s", name, status)
 	}
-	if err := dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable).Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable).Setup(t.Context()))
 	out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "DescribeTable()", err)
 	if n := len(out.Table.GlobalSecondaryIndexes); n != 0 {
 		t.Errorf("Setup added %d indexes to an existing table", n)
 	}
@@ -105,9 +92,7 @@ func TestSetupByManyAtOnce(t *testing.T) {
 			return dynamo.New(engine.Client(), table, storetest.Table, enginetest.CreateSuiteTable).Setup(t.Context())
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Errorf("Setup() = %v", err)
-	}
+	check.Error(t, "Setup()", group.Wait())
 }
 
 // TestSetupWaits follows a table that is created slowly, and is not seen at first.
@@ -142,9 +127,7 @@ func TestPages(t *testing.T) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
 	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, enginetest.CreateSuiteTable)
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	const items = 60 // of 300 KB: 1 MB in a page, 16 MB in a batch
 	text := strings.Repeat("x", 300_000)
 	var keys []store.Key
@@ -152,16 +135,14 @@ func TestPages(t *testing.T) {
 		k := store.Key{PK: "p", SK: fmt.Sprintf("%02d", i)}
 		keys = append(keys, k)
 		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("text", text)}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	got := 0
 	q := store.Query{PK: "p"}
 	for {
 		page, err := s.Query(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		for _, item := range page.Items {
 			if sk := item.Get("SK").Text(); sk != keys[got].SK {
 				t.Fatalf("item %d is %s", got, sk)
@@ -176,9 +157,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("%d items in %d pages, want %d in many", got, faults.Calls("Query"), items)
 	}
 	all, err := s.Read(t.Context(), keys, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	for i, item := range all {
 		if store.KeyOf(item) != keys[i] || len(item.Get("text").Text()) != len(text) {
 			t.Errorf("Read: item %d is %v", i, store.KeyOf(item))
@@ -199,13 +178,11 @@ func TestConsumedCapacity(t *testing.T) {
 		return dynamo.New(engine.Client(faults.Attach), table, storetest.Table, enginetest.CreateSuiteTable, options...)
 	}
 	asking, own, sdk := open(dynamo.ConsumedCapacity()), open(), open(dynamo.WithoutWire())
-	if err := asking.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", asking.Setup(t.Context()))
 	fill := storetest.Item("n", 0, "owner", "o", "since", "s")
 	for k, item := range map[store.Key]expr.Item{one: fill, two: fill[:1]} {
 		if _, err := asking.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: item}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	type call func(context.Context, *dynamo.Store) error
@@ -280,17 +257,13 @@ func TestSetupTurnsOnTheStream(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
 	if _, err := engine.Client().CreateTable(t.Context(), enginetest.CreateSuiteTable(table)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("CreateTable() = %v", err)
 	}
 	s := dynamo.New(engine.Client(), table, storetest.Table, createWithStream)
 	for range 2 { // the second time it is on
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "DescribeTable()", err)
 		if got := out.Table.StreamSpecification; got == nil || !*got.StreamEnabled || got.StreamViewType != types.StreamViewTypeNewAndOldImages {
 			t.Errorf("after Setup the stream is %+v, want both images", got)
 		}
@@ -302,14 +275,12 @@ func TestSetupWithoutPermissionForTheStream(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
 	if _, err := engine.Client().CreateTable(t.Context(), enginetest.CreateSuiteTable(table)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("CreateTable() = %v", err)
 	}
 	client := &frozenClient{Client: engine.Client()}
 	log := &strings.Builder{}
 	s := dynamo.New(client, table, storetest.Table, createWithStream, dynamo.Logger(slog.New(slog.NewTextHandler(log, nil))))
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if client.asked != 1 || !strings.Contains(log.String(), "stream of the table is off") {
 		t.Errorf("%d updates of the table were tried, and the log says %q", client.asked, log)
 	}
@@ -342,9 +313,7 @@ func TestSetupWith(t *testing.T) {
 	client := &notingClient{Client: engine.Client()}
 	s := dynamo.New(client, table, storetest.Table, enginetest.CreateSuiteTable)
 	settings := store.TableSettings{DeletionProtection: true, MaxReadUnits: 7000, MaxWriteUnits: 5000, WarmWriteUnits: 8000}
-	if err := s.SetupWith(t.Context(), settings, logger); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetupWith()", s.SetupWith(t.Context(), settings, logger))
 	if in := client.created; in == nil || !*in.DeletionProtectionEnabled || *in.OnDemandThroughput.MaxWriteRequestUnits != 5000 ||
 		*in.OnDemandThroughput.MaxReadRequestUnits != 7000 || *in.WarmThroughput.ReadUnitsPerSecond != 12_000 || *in.WarmThroughput.WriteUnitsPerSecond != 8000 {
 		t.Fatalf("the table is created as %+v", in)
@@ -364,9 +333,7 @@ func TestSetupWith(t *testing.T) {
 	client.described = func(d *types.TableDescription) {
 		d.DeletionProtectionEnabled, d.OnDemandThroughput = aws.Bool(false), nil
 	}
-	if err := s.SetupWith(t.Context(), settings, logger); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetupWith()", s.SetupWith(t.Context(), settings, logger))
 	if client.created != nil {
 		t.Error("Setup of a table that exists creates one")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -67,9 +68,7 @@ func TestPartitions(t *testing.T) {
 	shards.Open("e", "d")
 	s, faults := sharded(shards)
 	got, err := s.Partitions(t.Context())
-	if err != nil {
-		t.Fatalf("Partitions() = %v", err)
-	}
+	check.Fatal(t, "Partitions()", err)
 	name := shards.Partition
 	want := []store.Partition{
 		{ID: name("a"), Parent: name("trimmed")},
@@ -335,15 +334,11 @@ func TestOpenReadsTheStream(t *testing.T) {
 	engine := enginetest.Fresh(t)
 	config := dynamo.ClientConfig{Region: enginetest.Region, Endpoint: engine.Endpoint()}
 	s, err := dynamo.Open(t.Context(), config, engine.Table(t), storetest.Table, enginetest.CreateSuiteTableWithStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "dynamo.Open()", err)
 	defer s.Close()
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: one, Item: storetest.Item("n", 7)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	partitions, err := s.Partitions(t.Context())
 	if err != nil || len(partitions) != 1 {

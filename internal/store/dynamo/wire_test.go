@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -221,15 +222,13 @@ func checkSignature(t *testing.T, name string, r *http.Request, body string, cre
 	t.Helper()
 	want := r.Header.Get("Authorization")
 	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "time.Parse()", err)
 	_, scope, _ := strings.Cut(want, "/")
 	parts := strings.Split(scope, "/")
 	hash := sha256.Sum256([]byte(body))
 	again := r.Clone(t.Context())
 	if err := v4.NewSigner().SignHTTP(t.Context(), credentials, again, hex.EncodeToString(hash[:]), parts[2], parts[1], at); err != nil {
-		t.Fatal(err)
+		t.Fatalf("SignHTTP() = %v", err)
 	}
 	if got := again.Header.Get("Authorization"); got != want {
 		t.Errorf("%s: Authorization = %s, the SDK's signer has %s", name, want, got)
@@ -407,9 +406,7 @@ func repliesAreReadAlike(t *testing.T) {
 				_, got[i].Offset = s.Offset()
 				for _, r := range tapes[i].requests {
 					at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "time.Parse()", err)
 					attempt, _, _ := strings.Cut(r.Header.Get("Amz-Sdk-Request"), "; ttl")
 					got[i].Requests = append(got[i].Requests, fmt.Sprintf("%s, ahead by %v", attempt, time.Until(at).Round(time.Minute)))
 				}
@@ -440,7 +437,7 @@ func TestResultsAreReadAlike(t *testing.T) {
 				s := dynamo.New(client, "table", storetest.Table, nil, options...)
 				var err error
 				if results[i], err = s.Write(t.Context(), count(t, one)); err != nil && !strings.Contains(test.body, `"Item"`) {
-					t.Fatal(err)
+					t.Fatalf("Write() = %v", err)
 				}
 				items[i], _ = s.Read(t.Context(), []store.Key{one}, true)
 			}
@@ -506,7 +503,7 @@ func TestExpiringCredentials(t *testing.T) {
 	requests := &tape{RoundTripper: servant{}}
 	s := dynamo.New(storeClient(requests, cache), "table", storetest.Table, nil)
 	if _, err := s.Write(t.Context(), count(t, one)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	next := with(*source.now.Load(), func(c *aws.Credentials) { c.AccessKeyID, c.SessionToken, c.AccountID = "NEXT", "next", "2" })
 	source.now.Store(&next)
@@ -515,9 +512,7 @@ func TestExpiringCredentials(t *testing.T) {
 	for range 64 {
 		group.Go(func() error { _, err := s.Write(t.Context(), count(t, one)); return err })
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", group.Wait())
 	if asked := source.asked.Load(); asked != 2 {
 		t.Errorf("the provider was asked %d times, want 2", asked)
 	}
@@ -546,7 +541,7 @@ func TestAccountChanges(t *testing.T) {
 			next := with(staticKey, func(c *aws.Credentials) { c.AccountID = account })
 			source.now.Store(&next)
 			if _, err := s.Write(t.Context(), count(t, one)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			hosts = append(hosts, strings.Split(requests.requests[len(requests.requests)-1].URL.Host, ".")[0])
 		}
@@ -568,7 +563,7 @@ func TestCredentialsFail(t *testing.T) {
 			return staticKey, nil
 		})), "table", storetest.Table, nil, options...)
 		if _, err := s.Write(t.Context(), count(t, one)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		fail = true
 		_, err := s.Write(t.Context(), count(t, one))
@@ -629,7 +624,7 @@ func TestLateReader(t *testing.T) {
 	}), provide(staticKey)), "table", storetest.Table, nil)
 	for _, key := range keys {
 		if _, err := s.Write(t.Context(), count(t, key)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	for i, body := range kept {
@@ -649,7 +644,7 @@ func TestTraceOfLambda(t *testing.T) {
 		for _, id := range []string{"Root=1-5759e988-bd862e3f;Sampled=1", "Root=2", "with space"} {
 			t.Setenv("_X_AMZN_TRACE_ID", id)
 			if _, err := s.Write(t.Context(), count(t, one)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		if path := s.Path(); path.Own != (i == 1) {

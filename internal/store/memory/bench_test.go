@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 )
 
@@ -15,13 +16,9 @@ func Benchmark(b *testing.B) {
 	}{{"memory", false}, {"memory logged", true}} {
 		b.Run(bench.name, func(b *testing.B) {
 			s := open(b)
-			if err := s.Setup(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "Setup()", s.Setup(b.Context()))
 			if bench.stream {
-				if err := s.StartStream(b.Context()); err != nil {
-					b.Fatal(err)
-				}
+				check.Fatal(b, "StartStream()", s.StartStream(b.Context()))
 			}
 			storetest.Bench(b, s)
 		})

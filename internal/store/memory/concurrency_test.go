@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -22,12 +23,8 @@ import (
 func ready(t *testing.T) *Store {
 	t.Helper()
 	s, err := New(storetest.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	return s
 }
 
@@ -94,9 +91,7 @@ func sound(t *testing.T, s *Store) {
 // TestEverythingAtOnce lets goroutines do every sort of call on a few items, and then looks whether the table is sound.
 func TestEverythingAtOnce(t *testing.T) {
 	s := ready(t)
-	if err := s.StartStream(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", s.StartStream(t.Context()))
 	const goroutines, steps = 8, 600
 	text := func(r *rand.Rand) string { return string(rune('a' + r.IntN(4))) }
 	write := func(r *rand.Rand) store.Write {
@@ -163,9 +158,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	reader.Go(func() error { return follow(s, chains, done) })
 	err := group.Wait()
 	close(done)
-	if err := errors.Join(err, reader.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", errors.Join(err, reader.Wait()))
 	for k, last := range chains {
 		now, err := s.Read(t.Context(), []store.Key{k}, true)
 		if err != nil || !now[0].Equal(last) {
@@ -223,7 +216,7 @@ func TestPagesAreMoments(t *testing.T) {
 	for i := range accounts {
 		item := storetest.Item("n", 100, "date", fmt.Sprint(9-i))
 		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: at(i), Item: item}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -247,9 +240,7 @@ func TestPagesAreMoments(t *testing.T) {
 	}
 	for i := range 2000 {
 		page, err := s.Query(t.Context(), store.Query{PK: "p", Index: []string{"", "ByDate"}[i%2]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		sum := int64(0)
 		for _, item := range page.Items {
 			have, _ := item.Get("n").Int()
@@ -260,9 +251,7 @@ func TestPagesAreMoments(t *testing.T) {
 		}
 	}
 	stop()
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Wait()", group.Wait())
 }
 
 // TestItemsLeaveAnIndexUnderAQuery changes items between the two steps of a query of a global index.
@@ -272,7 +261,7 @@ func TestItemsLeaveAnIndexUnderAQuery(t *testing.T) {
 	write := func(w store.Write) {
 		t.Helper()
 		if _, err := s.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	for i := range 5 {
@@ -280,9 +269,7 @@ func TestItemsLeaveAnIndexUnderAQuery(t *testing.T) {
 	}
 	q := &store.Query{Index: "ByOwner", PK: "o"}
 	x, err := s.schema.Lookup(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Lookup()", err)
 	found := s.table.Load().global[0].page(q, x)
 	set := func(name, to string) expr.Bound {
 		return storetest.Bind(t, nil, []expr.Action{expr.Set(expr.Attr(name), 0)}, to)
@@ -309,17 +296,11 @@ func TestImagesAreTheCallers(t *testing.T) {
 	var images []expr.Item
 	for range 2 {
 		grown, err := s.Write(t.Context(), grow)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 		read, err := s.Read(t.Context(), []store.Key{k}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		page, err := s.Query(t.Context(), store.Query{PK: "p"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Query()", err)
 		images = append(images, grown.Item, grown.Item, read[0], page.Items[0])
 	}
 	for i := range images {
@@ -359,9 +340,7 @@ func TestCloseBesideCalls(t *testing.T) {
 		})
 	}
 	busy.Wait()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", s.Close())
 	group.Wait()
 	if s.table.Load() != nil {
 		t.Error("a closed store holds its table")
@@ -373,16 +352,14 @@ func TestCloseBesideCalls(t *testing.T) {
 func TestInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ready(t)
-		if err := s.StartStream(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "StartStream()", s.StartStream(t.Context()))
 		start := time.Now()
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * time.Hour)
 				w := store.Write{Key: store.Key{PK: "p", SK: "s"}, Expr: storetest.Bind(t, nil, []expr.Action{expr.Add(expr.Attr("n"), 0)}, 1)}
 				if _, err := s.Write(t.Context(), w); err != nil {
-					t.Error(err)
+					t.Errorf("Write() = %v", err)
 				}
 			}()
 		}
@@ -405,7 +382,7 @@ func TestAllocations(t *testing.T) {
 	s := ready(t)
 	put := store.Write{Kind: store.Put, Key: storetest.BucketKey, Item: storetest.Bucket}
 	if _, err := s.Write(t.Context(), put); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	tokens := expr.Attr("b_rpm_tk")
 	spend := func(least int) store.Write {
@@ -432,7 +409,7 @@ func TestAllocations(t *testing.T) {
 	}
 	if got := testing.AllocsPerRun(100, func() {
 		if _, err := s.Read(ctx, []store.Key{storetest.BucketKey}, true); err != nil {
-			t.Error(err)
+			t.Errorf("Read() = %v", err)
 		}
 	}); got != 1 {
 		t.Errorf("a read allocates %v times, want 1: what it returns", got)
@@ -462,7 +439,7 @@ func TestLentItems(t *testing.T) {
 		return r
 	}
 	if _, err := s.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: storetest.Bucket}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	var kept, want []expr.Item
 	keep := func(item expr.Item) { kept, want = append(kept, item), append(want, item.Clone()) }
@@ -471,9 +448,7 @@ func TestLentItems(t *testing.T) {
 		r.Release()
 		keep(update().Item)
 		items, err := s.Read(ctx, []store.Key{key}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		keep(items[0])
 		r = update()
 		r.Release()
@@ -489,9 +464,7 @@ func TestLentItems(t *testing.T) {
 		}
 		keep(refused.Item)
 	}
-	if err := s.StartStream(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StartStream()", s.StartStream(ctx))
 	for range 5 {
 		r := update()
 		r.Release()

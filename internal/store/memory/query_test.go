@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -17,14 +18,10 @@ import (
 func TestQueriesAgree(t *testing.T) {
 	s := open(t)
 	reference, err := sqlite.OpenMemory(storetest.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "sqlite.OpenMemory()", err)
 	defer reference.Close()
 	for _, s := range []store.Store{s, reference} {
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	}
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {

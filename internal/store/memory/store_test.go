@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
@@ -16,13 +17,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func open(tb testing.TB, options ...memory.Option) *memory.Store {
 	tb.Helper()
 	s, err := memory.New(storetest.Table, options...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "memory.New()", err)
 	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			tb.Errorf("Close() = %v", err)
-		}
+		check.Error(tb, "Close()", s.Close())
 	})
 	return s
 }

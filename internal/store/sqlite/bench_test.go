@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 )
@@ -25,13 +26,9 @@ func Benchmark(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			s := open(b)(bench.open())
-			if err := s.Setup(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "Setup()", s.Setup(b.Context()))
 			if bench.stream {
-				if err := s.StartStream(b.Context()); err != nil {
-					b.Fatal(err)
-				}
+				check.Fatal(b, "StartStream()", s.StartStream(b.Context()))
 			}
 			storetest.Bench(b, s)
 		})

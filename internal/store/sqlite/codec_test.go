@@ -10,16 +10,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 var codecKey = store.Key{PK: "p", SK: "s"}
 
-func number(t interface{ Fatal(...any) }, text string) expr.Value {
+func number(t check.TB, text string) expr.Value {
 	v, err := expr.ParseNumber(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "expr.ParseNumber()", err)
 	return v
 }
 

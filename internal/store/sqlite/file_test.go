@@ -18,6 +18,7 @@ import (
 	driverpkg "modernc.org/sqlite"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -27,9 +28,7 @@ import (
 func raw(t *testing.T, path string, statements ...string) driver.Conn {
 	t.Helper()
 	c, err := new(driverpkg.Driver).Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Open()", err)
 	t.Cleanup(func() { _ = c.Close() }) // perhaps closed by then
 	for _, text := range statements {
 		execute(t, c, text)
@@ -52,9 +51,7 @@ func countUp(t testing.TB) store.Write {
 func ready(t *testing.T) (*sqlite.Store, string) {
 	path := filepath.Join(t.TempDir(), "items.db")
 	s := open(t)(sqlite.Open(path, storetest.Table))
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	return s, path
 }
 
@@ -69,9 +66,7 @@ func TestOpenCreatesNothing(t *testing.T) {
 	}
 	// Another process sets it up meanwhile.
 	other := open(t)(sqlite.Open(path, storetest.Table))
-	if err := other.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", other.Setup(t.Context()))
 	if err := s.Ping(t.Context()); err != nil {
 		t.Errorf("Ping() after another process's Setup = %v", err)
 	}
@@ -87,16 +82,12 @@ func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	database := func(name string, statements ...string) string {
 		path := filepath.Join(dir, name)
-		if err := raw(t, path, statements...).Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", raw(t, path, statements...).Close())
 		return path
 	}
 	for _, test := range []struct {
@@ -167,25 +158,19 @@ func TestFilesAreTheOwners(t *testing.T) {
 	}
 	s, path := ready(t)
 	if _, err := s.Write(t.Context(), countUp(t)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		info, err := os.Stat(path + suffix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.Stat()", err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, want 0600", filepath.Base(path+suffix), info.Mode())
 		}
 	}
 
 	link := filepath.Join(t.TempDir(), "link.db")
-	if err := os.Symlink("other.db", link); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(t)(sqlite.Open(link, storetest.Table)).Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Symlink()", os.Symlink("other.db", link))
+	check.Fatal(t, "Setup()", open(t)(sqlite.Open(link, storetest.Table)).Setup(t.Context()))
 	if info, err := os.Stat(link); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file that a link leads to: %v, %v; want mode 0600", info, err)
 	}
@@ -205,11 +190,9 @@ func TestPathsAreNotURIs(t *testing.T) {
 	}
 	t.Chdir(dir)
 	s := open(t)(sqlite.Open("relative.db", storetest.Table))
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	if _, err := os.Stat(filepath.Join(dir, "relative.db")); err != nil {
-		t.Error(err)
+		t.Errorf("os.Stat() = %v", err)
 	}
 }
 
@@ -218,12 +201,10 @@ func TestItemsOutliveTheStore(t *testing.T) {
 	s, path := ready(t)
 	for range 3 {
 		if _, err := s.Write(t.Context(), countUp(t)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", s.Close())
 	s = open(t)(sqlite.Open(path, storetest.Table))
 	items, err := s.Read(t.Context(), []store.Key{bucketKey}, true)
 	if err != nil || items[0].Get("n").Number() != "3" {
@@ -275,9 +256,7 @@ func TestCloseEndsTheWait(t *testing.T) {
 	waiting := make(chan error, 1)
 	go func() { _, err := s.Write(t.Context(), countUp(t)); waiting <- err }()
 	time.Sleep(10 * time.Millisecond)
-	if err := s.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
-	}
+	check.Error(t, "Close()", s.Close())
 	if err := <-waiting; !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Write = %v, want %v", err, store.ErrClosed)
 	}
@@ -314,7 +293,7 @@ func TestWaitIsBounded(t *testing.T) {
 func TestUnreadableItem(t *testing.T) {
 	s, path := ready(t)
 	if _, err := s.Write(t.Context(), countUp(t)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	raw(t, path, "UPDATE items SET item = x'7f00'")
 	for name, call := range map[string]func() error{

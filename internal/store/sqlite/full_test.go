@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -15,14 +16,10 @@ import (
 // more room are written on, and new ones once there is room again.
 func TestFullDisk(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "full.db"), store.Table{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Open()", err)
 	defer s.Close()
 	ctx := t.Context()
-	if err := s.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(ctx))
 	put := func(i, n int) error {
 		item := expr.Item{{Name: "n", Value: expr.N(int64(n))}, {Name: "text", Value: expr.S(strings.Repeat("x", 1000))}}
 		_, err := s.Write(ctx, store.Write{Kind: store.Put, Key: store.Key{PK: fmt.Sprint("p", i), SK: "s"}, Item: item})
@@ -33,13 +30,9 @@ func TestFullDisk(t *testing.T) {
 		c := <-s.writer
 		err := c.run(ctx, "PRAGMA "+text)
 		s.writer <- c
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "run()", err)
 	}
-	if err := put(0, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "put()", put(0, 0))
 	pragma("max_page_count = 1") // that is, what it has
 	last := 0
 	for ; err == nil && last < 1000; last++ {

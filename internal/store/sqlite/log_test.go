@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -18,9 +19,7 @@ func TestLog(t *testing.T) {
 
 func startStream(t *testing.T, s *sqlite.Store) {
 	t.Helper()
-	if err := s.StartStream(t.Context()); err != nil {
-		t.Fatalf("StartStream() = %v", err)
-	}
+	check.Fatal(t, "StartStream()", s.StartStream(t.Context()))
 }
 
 // count makes n changes of one item.
@@ -51,11 +50,9 @@ func TestEveryProcessLogs(t *testing.T) {
 	startStream(t, reader)
 	count(t, writer, 1)
 	if _, err := writer.Transact(t.Context(), []store.Write{countUp(t)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Transact() = %v", err)
 	}
-	if err := writer.Delete(t.Context(), []store.Key{bucketKey}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Delete()", writer.Delete(t.Context(), []store.Key{bucketKey}))
 	if got := len(changes(t, reader, "").Changes); got != 3 {
 		t.Errorf("the log has %d changes, want 3", got)
 	}
@@ -64,14 +61,12 @@ func TestEveryProcessLogs(t *testing.T) {
 // TestPageOfLargeItems ends a page by its size.
 func TestPageOfLargeItems(t *testing.T) {
 	s := open(t)(sqlite.Open(filepath.Join(t.TempDir(), "items.db"), storetest.Table))
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	startStream(t, s)
 	for i := range 8 {
 		item := storetest.Item("n", i, "text", strings.Repeat("x", 300_000))
 		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: bucketKey, Item: item}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 	read := 0

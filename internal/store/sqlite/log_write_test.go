@@ -4,29 +4,22 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // TestLogAndItemTogether lets the write of an item fail once its change is logged. Neither is kept.
 func TestLogAndItemTogether(t *testing.T) {
 	s, err := OpenMemory(store.Table{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "OpenMemory()", err)
 	defer s.Close()
 	ctx := t.Context()
-	if err := s.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.StartStream(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(ctx))
+	check.Fatal(t, "StartStream()", s.StartStream(ctx))
 	c := <-s.writer
 	err = c.run(ctx, "CREATE TRIGGER broken BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'broken'); END")
 	s.writer <- c
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "run()", err)
 	w := store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}, Item: expr.Item{{Name: "n", Value: expr.N(1)}}}
 	if _, err := s.Write(ctx, w); err == nil {
 		t.Fatal("Write() = nil, want the error of the trigger")

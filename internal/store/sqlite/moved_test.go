@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -33,11 +34,11 @@ func fileThatMoves(t *testing.T) {
 		t.Helper()
 		for _, suffix := range []string{"", "-wal", "-shm"} {
 			if err := os.Rename(from+suffix, to+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				t.Fatal(err)
+				t.Fatalf("os.Rename() = %v", err)
 			}
 		}
 	}
-	check := func(step, want string) {
+	expect := func(step, want string) {
 		t.Helper()
 		time.Sleep(time.Second)
 		for name, call := range map[string]func() error{
@@ -60,45 +61,37 @@ func fileThatMoves(t *testing.T) {
 	count := func(of *sqlite.Store) string {
 		t.Helper()
 		items, err := of.Read(ctx, []store.Key{bucketKey}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		return items[0].Get("n").Number()
 	}
 
-	check("in its place", "")
+	expect("in its place", "")
 	before := count(s)
 	away := filepath.Join(t.TempDir(), "away.db")
 	move(path, away)
-	check("moved away", " was deleted or moved since it was opened")
+	expect("moved away", " was deleted or moved since it was opened")
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file was made in its place: %v", err)
 	}
 	other := open(t)(sqlite.Open(path, storetest.Table))
-	if err := other.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", other.Setup(ctx))
 	if _, err := other.Write(ctx, w); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
-	check("replaced", " was replaced since it was opened")
+	expect("replaced", " was replaced since it was opened")
 	if got := count(other); got != "1" {
 		t.Errorf("the other file has n = %s, want 1", got)
 	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", other.Close())
 	move(path, path+".other")
 	move(away, path)
-	check("put back", "")
+	expect("put back", "")
 	if got := count(s); got == before {
 		t.Errorf("after the writes n = %s, as before them", got)
 	}
 
 	// A store closed beside another file leaves the other file's log alone.
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Remove()", os.Remove(path))
 	log, err := os.ReadFile(path + "-wal")
 	if err != nil || len(log) == 0 {
 		t.Fatalf("the log has %d bytes, %v", len(log), err)

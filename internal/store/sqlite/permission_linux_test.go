@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -27,21 +28,17 @@ func TestDeniedPermission(t *testing.T) {
 	}
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret.db")
-	if err := os.WriteFile(secret, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(secret, nil, 0o600))
 	readonly := filepath.Join(dir, "readonly.db")
 	s, err := sqlite.Open(readonly, storetest.Table)
 	if err == nil {
 		err = errors.Join(s.Setup(t.Context()), s.Close(), os.Chmod(readonly, 0o444)) //nolint:gosec // so that another user may read it
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "sqlite.Open()", err)
 	if os.Getuid() != 0 {
 		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })                                 //nolint:gosec // a directory
 		if err := errors.Join(os.Chmod(secret, 0), os.Chmod(dir, 0o500)); err != nil { //nolint:gosec // a directory
-			t.Fatal(err)
+			t.Fatalf("os.Chmod() = %v", err)
 		}
 		openDenied(t, dir)
 		return
@@ -61,9 +58,7 @@ func TestDeniedPermission(t *testing.T) {
 	for _, parent := range []string{dir, filepath.Dir(dir)} { // others may look
 		err = errors.Join(err, os.Chmod(parent, 0o755)) //nolint:gosec // see above
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Executable()", err)
 	const other = 65534
 	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestDeniedPermission$", "-test.v")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), deniedIn+"="+dir)

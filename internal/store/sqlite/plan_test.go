@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -17,17 +18,11 @@ func TestContinuedQueriesSeek(t *testing.T) {
 	keys := store.Index{Name: "keys", PK: "kpk", SK: "ksk", KeysOnly: true}
 	local := store.Index{Name: "local", PK: store.PK, SK: "lsk", Local: true}
 	s, err := OpenMemory(store.Table{Indexes: []store.Index{global, keys, local}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "OpenMemory()", err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	})
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	bounds := []struct {
 		name     string
 		query    store.Query
@@ -77,19 +72,13 @@ func planOf(t *testing.T, s *Store, q store.Query, x *store.Index) (plan []strin
 	defer func() { s.writer <- c }()
 	text, args := s.layout.query(q, x)
 	explain, err := c.prepare("EXPLAIN QUERY PLAN " + text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "prepare()", err)
 	err = explain.rows(context.Background(), 4, func(row []driver.Value) error {
 		line, _ := row[3].(string)
 		plan = append(plan, line)
 		return nil
 	}, append(args, int64(1))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := explain.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "rows()", err)
+	check.Fatal(t, "Close()", explain.Close())
 	return plan
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -87,19 +88,15 @@ func work(job string) error {
 func worker(t *testing.T, path string, steps, goroutines int) (process *exec.Cmd, start io.WriteCloser, output *strings.Builder) {
 	t.Helper()
 	executable, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Executable()", err)
 	process = exec.CommandContext(t.Context(), executable, "-test.run=^$")
 	process.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%d|%d", workerEnv, path, steps, goroutines))
 	output = &strings.Builder{}
 	process.Stdout, process.Stderr = output, os.Stderr
 	if start, err = process.StdinPipe(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("StdinPipe() = %v", err)
 	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", process.Start())
 	return process, start, output
 }
 
@@ -107,7 +104,7 @@ func worker(t *testing.T, path string, steps, goroutines int) (process *exec.Cmd
 func begin(t *testing.T, start io.Writer) {
 	t.Helper()
 	if _, err := fmt.Fprintln(start); err != nil {
-		t.Fatal(err)
+		t.Fatalf("fmt.Fprintln() = %v", err)
 	}
 }
 
@@ -140,9 +137,7 @@ func TestProcessesShareAFile(t *testing.T) {
 	}
 	s := open(t)(sqlite.Open(path, storetest.Table))
 	items, err := s.Read(t.Context(), []store.Key{bucketKey}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	const want = processes * goroutines * steps
 	if n, _ := items[0].Get("n").Int(); n != want || len(seen) != want {
 		t.Errorf("counted to %d in %d steps, want %d", n, len(seen), want)
@@ -153,16 +148,12 @@ func TestProcessesShareAFile(t *testing.T) {
 func TestKilledProcessLosesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "items.db")
 	s := open(t)(sqlite.Open(path, storetest.Table))
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	process, start, output := worker(t, path, 1_000_000, 2)
 	begin(t, start)
 	n := func() int64 {
 		items, err := s.Read(t.Context(), []store.Key{bucketKey}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		n, _ := items[0].Get("n").Int()
 		return n
 	}
@@ -171,9 +162,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 			t.Fatal("the process does not count")
 		}
 	}
-	if err := process.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Process.Kill()", process.Process.Kill())
 	_ = process.Wait() // killed
 	lines := strings.Split(strings.TrimSpace(output.String()), "\n")
 	last, _ := strconv.ParseInt(lines[len(lines)-1], 10, 64)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -17,17 +18,11 @@ import (
 func connection(t *testing.T) (*conn, *layout) {
 	t.Helper()
 	s, err := OpenMemory(storetest.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "OpenMemory()", err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	})
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	c := <-s.writer
 	t.Cleanup(func() { s.writer <- c })
 	return c, s.layout
@@ -59,9 +54,7 @@ func explain(t *testing.T, c *conn, text string, args int) []string {
 }
 
 func closing(t *testing.T, c io.Closer) {
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", c.Close())
 }
 
 // TestQueriesUseTheirIndex pins the plans: a search in the right index, in its order, without a sort.

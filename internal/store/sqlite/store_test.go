@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -13,13 +14,9 @@ import (
 func open(t testing.TB) func(*sqlite.Store, error) *sqlite.Store {
 	return func(s *sqlite.Store, err error) *sqlite.Store {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "opening a store", err)
 		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+			check.Error(t, "Close()", s.Close())
 		})
 		return s
 	}

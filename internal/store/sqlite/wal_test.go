@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -24,17 +25,15 @@ func TestCloseLeavesAWholeFile(t *testing.T) {
 	other := open(t)(sqlite.Open(path, storetest.Table))
 	for _, use := range []*sqlite.Store{s, other} {
 		if _, err := use.Write(t.Context(), countUp(t)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		if _, err := use.Read(t.Context(), []store.Key{bucketKey}, true); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Read() = %v", err)
 		}
 		if _, err := use.Query(t.Context(), store.Query{PK: bucketKey.PK}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Query() = %v", err)
 		}
-		if err := use.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", use.Close())
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
 		if _, err := os.Stat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
@@ -42,13 +41,9 @@ func TestCloseLeavesAWholeFile(t *testing.T) {
 		}
 	}
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	twin := filepath.Join(t.TempDir(), "copy.db")
-	if err := os.WriteFile(twin, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(twin, content, 0o600))
 	restored := open(t)(sqlite.Open(twin, storetest.Table))
 	items, err := restored.Read(t.Context(), []store.Key{bucketKey}, true)
 	if err != nil || items[0].Get("n").Number() != "2" {
@@ -60,12 +55,10 @@ func TestCloseLeavesAWholeFile(t *testing.T) {
 func TestCloseBesideAReader(t *testing.T) {
 	s, path := ready(t)
 	if _, err := s.Write(t.Context(), countUp(t)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 	raw(t, path, "SELECT count(*) FROM items")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", s.Close())
 	if info, err := os.Stat(path + "-wal"); err != nil || info.Size() != 0 {
 		t.Errorf("after Close beside another program the log is %v, %v; want an empty one", info, err)
 	}
@@ -79,26 +72,18 @@ func TestCloseReleasesDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadDir()", err)
 		return len(entries)
 	}
 	before := count()
 	for i := range 20 {
 		s, err := sqlite.Open(filepath.Join(dir, fmt.Sprint(i)), storetest.Table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "sqlite.Open()", err)
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		if _, err := s.Write(t.Context(), countUp(t)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", s.Close())
 	}
 	if after := count(); after > before+5 { // other tests of the process may have opened some
 		t.Errorf("%d descriptors are open after 20 stores were closed, %d before", after, before)
@@ -133,12 +118,10 @@ func TestLogIsBounded(t *testing.T) {
 		content := strings.Repeat(string(rune('a'+i%26)), item) // SQLite writes only what differs
 		w := store.Write{Kind: store.Put, Key: bucketKey, Item: storetest.Item("content", content)}
 		if _, err := s.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		info, err := os.Stat(path + "-wal")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.Stat()", err)
 		largest = max(largest, info.Size())
 	}
 	if largest > bound {

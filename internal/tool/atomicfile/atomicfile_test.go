@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadDir()", err)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -27,14 +27,10 @@ func names(t *testing.T, dir string) []string {
 func TestWriteRemovesWhatAKilledProcessLeft(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{".state.yaml.123.tmp", ".state.yaml.456.tmp", ".other.yaml.123.tmp", "state.yaml.tmp"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("half a st"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, name), []byte("half a st"), 0o600))
 	}
 	inUse, err := create(dir, ".state.yaml.*.tmp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "create()", err)
 	defer func() { _ = inUse.Close() }()
 	if err := Write(filepath.Join(dir, "state.yaml"), []byte("a state")); err != nil {
 		t.Fatalf("Write = %v, want nil", err)
@@ -80,7 +76,7 @@ func TestWriteKeepsPermissionsAndLinks(t *testing.T) {
 		t.Errorf("a new file is %v, %v, want the owner's alone", info.Mode(), err)
 	}
 	if err := os.Chmod(path, 0o640); err != nil { //nolint:gosec // What the test is about.
-		t.Fatal(err)
+		t.Fatalf("os.Chmod() = %v", err)
 	}
 	if err := os.Symlink(path, link); err != nil {
 		t.Skipf("no symbolic links: %v", err)

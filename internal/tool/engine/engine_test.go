@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // tarball packs files the way npm does.
@@ -20,19 +22,13 @@ func tarball(t *testing.T, files map[string]string) []byte {
 	archive := tar.NewWriter(zipped)
 	for name, body := range files {
 		header := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(body))}
-		if err := archive.WriteHeader(header); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "WriteHeader()", archive.WriteHeader(header))
 		if _, err := archive.Write([]byte(body)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", archive.Close())
+	check.Fatal(t, "Close()", zipped.Close())
 	return buf.Bytes()
 }
 
@@ -53,17 +49,13 @@ func TestVerifyTellsTamperedTarballs(t *testing.T) {
 func TestExtractWritesOneExecutable(t *testing.T) {
 	packed := tarball(t, map[string]string{"package/package.json": "{}", "package/engine": "binary"})
 	path := filepath.Join(t.TempDir(), "engine")
-	if err := extract(packed, "package/engine", path); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "extract()", extract(packed, "package/engine", path))
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != "binary" {
 		t.Errorf("extracted file = %q, %v, want %q", got, err, "binary")
 	}
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Stat()", err)
 	if info.Mode().Perm()&0o100 == 0 {
 		t.Errorf("mode = %v, want an executable", info.Mode())
 	}
@@ -87,12 +79,8 @@ func TestExtractRefusesCutTarballs(t *testing.T) {
 func TestInstallKeepsAnInstalledEngine(t *testing.T) {
 	root := t.TempDir()
 	path := Path(root)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("installed"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(filepath.Dir(path), 0o755))
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte("installed"), 0o755))
 	t.Setenv("PATH", "") // npm would be missed, if it were called.
 	got, err := Install(root)
 	if err != nil || got != path {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestAggregate runs the daemon until it is interrupted, and asks how it is.
@@ -69,9 +70,7 @@ func get(t *testing.T, url string, into any) int {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	reply, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Get()", err)
 	defer reply.Body.Close()
 	if into != nil {
 		if err := json.NewDecoder(reply.Body).Decode(into); err != nil {

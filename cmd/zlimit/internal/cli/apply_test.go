@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -34,16 +35,12 @@ func TestApplyPlansAgain(t *testing.T) {
 			ctx, dir := t.Context(), t.TempDir()
 			dsn := "sqlite:" + filepath.Join(dir, "limits.db")
 			l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "zlimit.Open()", err)
 			defer func() { _ = l.Close() }()
 			write := func(name, text string) string {
 				t.Helper()
 				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(text), 0o600))
 				return path
 			}
 			one := write("one.yaml", "resources: {a: {limits: {rpm: 1/min}}}\n")
@@ -71,9 +68,7 @@ func TestApplyPlansAgain(t *testing.T) {
 				}
 				released = true
 				close(free)
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "the other run", <-ended)
 				if r := runIn(t, dsn, nil, "limits", "apply", "-f", one, "--manager", "team", "--yes"); r.code != shell.ExitOK {
 					t.Errorf("the other apply: %+v", r)
 				}
@@ -120,9 +115,7 @@ func TestApplyShowsProgress(t *testing.T) {
 				fmt.Fprintf(&file, "  r%02d: {limits: {rpm: 1/min}}\n", i)
 			}
 			path := filepath.Join(dir, "limits.yaml")
-			if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(file.String()), 0o600))
 			now, turn := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), sync.Mutex{}
 			step := 20 * time.Millisecond
 			if !test.watch {
@@ -149,17 +142,13 @@ func TestPlanTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	dsn := "sqlite:" + filepath.Join(dir, "limits.db")
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer func() { _ = l.Close() }()
 	if _, err := l.Limits.Apply(t.Context(), zlimit.Declaration{Resource: "a", Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Apply() = %v", err)
 	}
 	file := filepath.Join(dir, "limits.yaml")
-	if err := os.WriteFile(file, []byte("resources: {a: {limits: {rpm: 1/min}}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte("resources: {a: {limits: {rpm: 1/min}}}\n"), 0o600))
 	const kept = "kept by a program until now, whose Limits.Apply has no effect from then on: resource a\n"
 	if r := runIn(t, dsn, nil, "limits", "plan", "-f", file); r.code != shell.ExitOK || !strings.HasSuffix(r.stdout, "1 taken over\n"+kept) {
 		t.Errorf("plan: %+v", r)

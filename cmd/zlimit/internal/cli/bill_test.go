@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -60,9 +61,7 @@ func (m *billedMonth) store() (zlimit.Store, *sqlite.Store) {
 	if err == nil {
 		err = raw.Setup(m.t.Context())
 	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.Fatal(m.t, "sqlite.Open()", err)
 	return store.NewHandle(raw, true), raw
 }
 
@@ -71,9 +70,7 @@ func (m *billedMonth) aggregate(d time.Duration, killed bool) {
 	m.t.Helper()
 	s, raw := m.store()
 	a, err := aggregator.New(s, aggregator.WithClock(m.clock), aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("pod-0"))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.Fatal(m.t, "aggregator.New()", err)
 	ctx, stop := context.WithTimeout(m.t.Context(), d)
 	if killed {
 		m.killed.Go(func() { // which goes on for seconds to give its lease back
@@ -85,9 +82,7 @@ func (m *billedMonth) aggregate(d time.Duration, killed bool) {
 		return
 	}
 	defer stop()
-	if err := a.Run(ctx); err != nil {
-		m.t.Fatal(err)
-	}
+	check.Fatal(m.t, "Run()", a.Run(ctx))
 	_ = s.Close()
 }
 
@@ -117,9 +112,7 @@ func (m *billedMonth) request(entity, resource string) {
 	lease, err := m.limiter.Acquire(m.t.Context(), zlimit.Request{
 		Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1, "tpm": estimate, "usd": 1000 * estimate},
 	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.Fatal(m.t, "Acquire()", err)
 	m.charge(family, resource, map[string]int64{"rpm": 1, "tpm": estimate, "usd": 1000 * estimate})
 	m.open = append(m.open, func() {
 		delta := used - estimate
@@ -127,9 +120,7 @@ func (m *billedMonth) request(entity, resource string) {
 		if err == nil {
 			err = lease.Commit(m.t.Context())
 		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		check.Fatal(m.t, "Adjust()", err)
 		m.charge(family, resource, map[string]int64{"tpm": delta, "usd": 1000 * delta})
 	})
 }
@@ -169,7 +160,7 @@ func (m *billedMonth) live(days int) {
 				who, to = m.teams[m.random.IntN(len(m.teams))], fmt.Sprint("org-", m.random.IntN(5))
 			}
 			if _, err := m.limiter.Entities.SetParent(m.t.Context(), who, to); err != nil {
-				m.t.Fatal(err)
+				m.t.Fatalf("Entities.SetParent() = %v", err)
 			}
 			m.parents[who] = to
 		}
@@ -184,9 +175,7 @@ func (m *billedMonth) catchUp() {
 	for try := range 50 {
 		m.aggregate(time.Duration(40+20*try)*time.Millisecond, false)
 		complete, err := m.limiter.Usage.Completeness(m.t.Context())
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		check.Fatal(m.t, "Usage.Completeness()", err)
 		if complete.To.Equal(m.now) {
 			return
 		}
@@ -205,9 +194,7 @@ func (m *billedMonth) bill(args ...string) usage.Bill {
 		m.t.Fatalf("usage bill %v: code %d, %s", args, code, &stderr)
 	}
 	var b usage.Bill
-	if err := json.Unmarshal(stdout.Bytes(), &b); err != nil {
-		m.t.Fatal(err)
-	}
+	check.Fatal(m.t, "json.Unmarshal()", json.Unmarshal(stdout.Bytes(), &b))
 	return b
 }
 
@@ -254,21 +241,17 @@ func TestBillsEqualALedger(t *testing.T) {
 	}
 	s, _ := m.store()
 	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(m.clock), zlimit.WithSetup(), zlimit.WithPrincipal("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	m.limiter = l
 	defer m.killed.Wait()
 	defer func() { _, _ = l.Close(), s.Close() }()
 	m.aggregate(300*time.Millisecond, false) // turns the log of changes on
 	budget := zlimit.USD("usd", 1_000_000, zlimit.PerMonth).In("Europe/Berlin")
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1_000_000), zlimit.PerMinute("tpm", 1_000_000_000), budget}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	create := func(id, parent string) {
 		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: id, ParentID: parent, Cascade: parent != ""}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 		m.parents[id] = parent
 	}
@@ -293,9 +276,7 @@ func TestBillsEqualALedger(t *testing.T) {
 	}
 	at := func(text string) time.Time {
 		moment, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.Parse()", err)
 		return moment
 	}
 	for zone, b := range bounds {
@@ -345,9 +326,7 @@ func TestBillsEqualALedger(t *testing.T) {
 	compared := 0
 	for _, entity := range append(append([]string{"org-0", "org-1"}, m.teams...), m.keys...) {
 		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		for _, status := range statuses {
 			if billed, ok := november[account{entity, "gpt", "usd"}]; ok && status.Entity == entity && status.Limit.Name == "usd" {
 				compared++
@@ -386,9 +365,7 @@ func TestBillsEqualALedger(t *testing.T) {
 		t.Fatalf("code %d, %s", code, &stdout)
 	}
 	rows, err := csv.NewReader(&stdout).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadAll()", err)
 	if want := "from,to,zone,complete_to,complete,entity,parent,resource,limit,unit,own,from_children,total,from_narrower"; strings.Join(rows[0], ",") != want {
 		t.Errorf("CSV has the columns %v, want %s", rows[0], want)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/pages"
 )
 
@@ -170,14 +171,10 @@ func TestCommandsPage(t *testing.T) {
 	got := commandsPage(listedCommands())
 	path := filepath.Join(root, "docs", "commands.md")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("docs/commands.md is stale; `go test ./cmd/zlimit/internal/cli -run CommandsPage -update` writes it (-page +commands):\n%s", diff)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,26 +22,18 @@ func TestCopy(t *testing.T) {
 	count := func(dsn string) {
 		t.Helper()
 		s, err := zlimit.OpenStore(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.OpenStore()", err)
 		defer s.Close()
 		a, err := aggregator.New(s, aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("a"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "aggregator.New()", err)
 		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer stop()
-		if err := a.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Run()", a.Run(ctx))
 	}
 	open := func(dsn string) *zlimit.RateLimiter {
 		t.Helper()
 		l, err := zlimit.Open(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "zlimit.Open()", err)
 		return l
 	}
 	var last *zlimit.Lease
@@ -51,24 +44,18 @@ func TestCopy(t *testing.T) {
 		if err == nil {
 			err = lease.Commit(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Acquire()", err)
 	}
 	use := func(l *zlimit.RateLimiter, n int64) { t.Helper(); useAs(l, "", n) }
 	left := func(l *zlimit.RateLimiter) (available, counted int64) {
 		t.Helper()
 		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key", Resource: "gpt"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		now := time.Now()
 		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{
 			Entity: "key", Resource: "gpt", Window: zlimit.WindowHourly, From: now.Add(-48 * time.Hour), To: now.Add(time.Hour),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Usage.Summary()", err)
 		for _, limit := range sum.Limits {
 			counted += limit.Total.Tokens()
 		}
@@ -84,15 +71,13 @@ func TestCopy(t *testing.T) {
 	}
 	first := open(from)
 	if _, err := first.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	if _, err := first.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	day := zlimit.Daily("tpd", 1_000_000, "UTC")
-	if err := first.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{day}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", first.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{day}}))
 	count(from) // turns the log of changes on
 	use(first, 600)
 	useAs(first, "job-1", 100)
@@ -110,9 +95,7 @@ func TestCopy(t *testing.T) {
 	run(shell.ExitOK, "following from "+from, "copy", "status", to)
 	run(shell.ExitFailure, "zlimit copy status", "available", "key", "gpt", "--store", to)
 	count(from) // the last changes
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", first.Close())
 	run(shell.ExitOK, "programs may open", "copy", "finish", to, "--yes", "--quiet", "50ms")
 	second := open(to)
 	defer second.Close()
@@ -139,15 +122,11 @@ func TestCopy(t *testing.T) {
 func alterCopy(t *testing.T, dsn string) {
 	t.Helper()
 	opened, err := zlimit.OpenStore(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.OpenStore()", err)
 	defer opened.Close()
 	s := store.Of(opened)
 	page, err := s.(store.Scanner).Scan(t.Context(), store.Scan{Consistent: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Scan()", err)
 	writes := []store.Write{{Kind: store.Put, Key: store.Key{PK: "no such item", SK: "#META"}, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}}
 	for _, item := range page.Items {
 		if key := store.KeyOf(item); strings.HasPrefix(key.SK, "#NSID") {
@@ -159,7 +138,7 @@ func alterCopy(t *testing.T, dsn string) {
 	}
 	for _, w := range writes {
 		if _, err := s.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestDashboard(t *testing.T) {
 	write := func(script string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, "zlimitd"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it must run
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile() = %v", err)
 		}
 	}
 	write(`echo "$@ $ZLIMITD_STORE $ZLIMITD_NAMESPACE"`)

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -19,28 +20,20 @@ func TestExplainEveryLevel(t *testing.T) {
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("arn:aws:sts::123456789012:assumed-role/operators/olga"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	set := func(at zlimit.Level, n int64) {
 		t.Helper()
-		must(l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}))
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}))
 	}
 	for _, e := range []zlimit.Entity{{ID: "holding"}, {ID: "acme", ParentID: "holding", Cascade: true}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
 		_, err := l.Entities.Create(t.Context(), e)
-		must(err)
+		check.Fatal(t, "Entities.Create()", err)
 	}
 	set(zlimit.Level{Resource: "models"}, 1000)
 	set(zlimit.Level{Resource: "large"}, 1000)
-	must(l.Resources.Put(t.Context(), zlimit.Resource{ID: "large", Within: "models"}))
+	check.Fatal(t, "Resources.Put()", l.Resources.Put(t.Context(), zlimit.Resource{ID: "large", Within: "models"}))
 	set(zlimit.Level{Resource: "gpt-4o"}, 1000)
-	must(l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4o", Within: "large"}))
+	check.Fatal(t, "Resources.Put()", l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4o", Within: "large"}))
 	now = now.Add(2 * time.Hour)
 	lowered := []zlimit.Level{
 		{Entity: "key-1", Resource: "gpt-4o"},
@@ -61,8 +54,8 @@ func TestExplainEveryLevel(t *testing.T) {
 		set(other, 5)
 	}
 	_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "key-1", Resource: "gpt-4o", Consume: zlimit.Amounts{"rpd": 1}})
-	must(err)
-	must(l.Close())
+	check.Fatal(t, "Acquire()", err)
+	check.Fatal(t, "Close()", l.Close())
 
 	now = now.Add(time.Minute)
 	run := func(live bool, args ...string) string {
@@ -111,19 +104,11 @@ func TestForecastOnATerminal(t *testing.T) {
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	parsed, err := shell.ParseLimits([]string{"tokens-per-month=1000000/month@UTC"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4o"}, zlimit.Config{Limits: parsed}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "shell.ParseLimits()", err)
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4o"}, zlimit.Config{Limits: parsed}))
+	check.Fatal(t, "Close()", l.Close())
 	for _, live := range []bool{false, true} {
 		var out, errs bytes.Buffer
 		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}

@@ -112,7 +112,7 @@ func fillHistory(t testscript.T, path string) (err error) {
 			_, err = store.Of(s).Write(ctx, w)
 		}
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal("Write() = ", err)
 		}
 	}
 	month := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestBadInput: bad input of every kind is one line with the mistake, exits with 2, and leaves no trace.
@@ -25,9 +26,7 @@ func TestBadInput(t *testing.T) {
 		trace:  "TIMESTAMP,in\n2024-01-01 00:00:00,1\n",
 		broken: "TIMESTAMP,in\n2024-01-01 00:00:00,1\nyesterday,1\n",
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(name, []byte(text), 0o600))
 	}
 	simulate := func(args ...string) []string {
 		return append([]string{"simulate", "--store", store, "--trace", trace}, args...)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -15,9 +16,7 @@ func TestJSONOfPublicTypes(t *testing.T) {
 	ctx := t.Context()
 	dsn := "sqlite:" + t.TempDir() + "/limits.db"
 	l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	t.Cleanup(func() { _ = l.Close() })
 	var made []zlimit.Entity
 	for _, e := range []zlimit.Entity{{ID: "acme", Name: "Acme", Metadata: map[string]string{"plan": "gold"}}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
@@ -26,15 +25,11 @@ func TestJSONOfPublicTypes(t *testing.T) {
 			created.Name += "!"
 			created, err = l.Entities.Update(ctx, created)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Entities.Create()", err)
 		made = append(made, created)
 	}
 	namespace, err := l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	for _, c := range []struct {
 		command string
 		want    any
@@ -47,9 +42,7 @@ func TestJSONOfPublicTypes(t *testing.T) {
 		{"namespace list", map[string]any{"namespaces": []zlimit.Namespace{namespace}}},
 	} {
 		want, err := json.Marshal(c.want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		var stdout, stderr bytes.Buffer
 		args := append(strings.Fields(c.command), "--store", dsn, "-o", "json")
 		code := Main(ctx, args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/tool/engine"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
@@ -27,12 +28,10 @@ func enginePath(t *testing.T) string {
 		path = engine.Path(engine.Cache("../../../.."))
 	}
 	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Abs()", err)
 	if _, err := os.Stat(path); err != nil {
 		if os.Getenv("ZLIMIT_REQUIRE_ENGINE") == "1" && os.Getenv("ZLIMIT_TEST_ENDPOINT") == "" {
-			t.Fatal(err)
+			t.Fatalf("os.Stat() = %v", err)
 		}
 		t.Skip("no DynamoDB engine: run `make engine`")
 	}
@@ -69,9 +68,7 @@ func (l *machine) state() *local.State {
 		return nil
 	}
 	s := &local.State{}
-	if err := json.Unmarshal([]byte(r.stdout), s); err != nil {
-		l.Fatal(err)
-	}
+	check.Fatal(l, "json.Unmarshal()", json.Unmarshal([]byte(r.stdout), s))
 	return s
 }
 
@@ -126,9 +123,7 @@ func TestLocal(t *testing.T) {
 	within(t, func() bool { return strings.Contains(l.run("local", "logs").stdout, "expired items are deleted") })
 
 	// A process that is stopped serves nothing, and is ended all the same.
-	if err := syscall.Kill(s.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "syscall.Kill()", syscall.Kill(s.PID, syscall.SIGSTOP))
 	const stopped = " is stopped, and serves nothing: kill -CONT "
 	within(t, func() bool {
 		r := l.run("local", "status")
@@ -175,22 +170,16 @@ func within(t *testing.T, holds func() bool) {
 func TestLocalDown(t *testing.T) {
 	l := newLaptop(t)
 	dir := filepath.Join(l.dir, ".local/state/zlimit/local")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(dir, 0o700))
 	other := exec.CommandContext(t.Context(), "sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", other.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- other.Wait() }()
 	for _, text := range []string{
 		`{"pid":` + strconv.Itoa(other.Process.Pid) + `,"process_start":"1","endpoint":"http://127.0.0.1:1","table":"limits"}`,
 		`{"pid":999999999,"process_start":"1"}`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600))
 		if s := l.state(); s != nil {
 			t.Errorf("status: %+v runs", s)
 		}
@@ -199,16 +188,12 @@ func TestLocalDown(t *testing.T) {
 		}
 	}
 	for _, text := range []string{`{}`, `{"pid":1,"process_start":"1"}`, `{"pid":0,"process_start":""}`, `{"pid":-1,"process_start":"1"}`, `[`} {
-		if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600))
 		if r := l.run("local", "down"); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "state.json") {
 			t.Errorf("down with state %s: %+v", text, r)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, "state.json")); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Remove()", os.Remove(filepath.Join(dir, "state.json")))
 	select {
 	case err := <-ended:
 		t.Errorf("the other process has ended: %v", err)
@@ -222,22 +207,16 @@ func TestLocalDown(t *testing.T) {
 func TestLocalStands(t *testing.T) {
 	l := newLaptop(t)
 	dir := filepath.Join(l.dir, ".local/state/zlimit/local")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(dir, 0o700))
 	stat, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	began := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))[19]
 	text := `{"pid":` + strconv.Itoa(os.Getpid()) + `,"process_start":"` + began + `","endpoint":"http://127.0.0.1:1","table":"limits"}`
 	path := filepath.Join(dir, "state.json")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(text), 0o600))
 	r := l.run("local", "status")
 	if err := os.Remove(path); err != nil { // it names this process
-		t.Fatal(err)
+		t.Fatalf("os.Remove() = %v", err)
 	}
 	if r.code != shell.ExitFailure || !strings.Contains(r.stderr, "the engine does not answer: ") {
 		t.Errorf("status without an engine: %+v", r)
@@ -248,9 +227,7 @@ func TestLocalStands(t *testing.T) {
 func TestLocalFails(t *testing.T) {
 	l := newLaptop(t)
 	program := filepath.Join(l.dir, "engine")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such option >&2\nexit 3\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(program, []byte("#!/bin/sh\necho no such option >&2\nexit 3\n"), 0o755))
 	if r := l.run("local", "up", "--engine", program); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "it ended before it was ready: no such option") || !strings.Contains(r.stderr, "no such option") || l.state() != nil {
 		t.Errorf("up with an engine that fails: %+v", r)
 	}

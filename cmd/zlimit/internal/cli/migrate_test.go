@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
 
@@ -91,9 +92,7 @@ func TestMigrateScripts(t *testing.T) {
 	engine := enginetest.Start(t)
 	client := engine.Client()
 	fixtures, err := filepath.Abs("../../../../cmd/zlimit/internal/migrate/testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Abs()", err)
 	p := scripts("testdata/migrate", "")
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {

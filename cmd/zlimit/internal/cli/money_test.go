@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -31,19 +32,13 @@ func TestMoneyIsShown(t *testing.T) {
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	s, err := zlimit.SQLite(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.SQLite()", err)
 	defer s.Close()
 	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	defer l.Close()
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	for day, nanos := range []int64{6_592_500, 8_092_500, 4_652_000_000, -1_500_000} { // what an aggregator would have summed up
 		u := layout.UsageDelta{
 			NS: ns.ID, Entity: "acme", Resource: "models", Window: "daily", Start: now.Truncate(24*time.Hour).AddDate(0, 0, day-4), Events: 1,
@@ -53,15 +48,13 @@ func TestMoneyIsShown(t *testing.T) {
 		if err == nil {
 			_, err = store.Of(s).Write(t.Context(), w)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Write()", err)
 	}
 	spend := func() {
 		t.Helper()
 		r := zlimit.Request{Entity: "acme", Resource: "models", Consume: zlimit.Amounts{"usd": 1_250_000_000}}
 		if _, err := l.Acquire(t.Context(), r); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 	}
 	var golden strings.Builder
@@ -86,7 +79,7 @@ func TestMoneyIsShown(t *testing.T) {
 	}
 	trace := filepath.Join(dir, "trace.csv")
 	if err := os.WriteFile(trace, []byte("TIMESTAMP,usd\n2026-02-20T12:00:00Z,1.25\n2026-02-20T12:00:01Z,$1.25\n"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile() = %v", err)
 	}
 	run("limits", "set", "--resource", "models", "--limit", "usd=1250/month@UTC", "--limit", "rpm=60/min")
 	run("limits", "set", "--resource", "models", "--limit", "usd=25/month@UTC", "--limit", "rpm=60/min")
@@ -118,14 +111,10 @@ func TestMoneyIsShown(t *testing.T) {
 	got := golden.String()
 	const file = "testdata/money.golden"
 	if *updateMoney {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("commands over a limit in money show, -want +got:\n%s", diff)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/stack"
@@ -27,9 +28,7 @@ import (
 func TestTopLivesThroughAnOutage(t *testing.T) {
 	engine := enginetest.Start(t)
 	target, err := url.Parse(engine.Endpoint())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "url.Parse()", err)
 	var away atomic.Bool
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

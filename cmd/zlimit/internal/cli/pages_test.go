@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/pages"
 	"github.com/zlimit/zlimit-go/internal/tool/engine"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
@@ -41,9 +42,7 @@ func readPages(t *testing.T, others ...string) []pages.Page {
 			all = append(all, p)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "pages.ReadAll()", err)
 	return all
 }
 
@@ -86,9 +85,7 @@ type session struct {
 func newSession(t *testing.T) *session {
 	t.Helper()
 	s := &session{T: t, dir: t.TempDir(), aws: cfn.NewService()}
-	if err := os.CopyFS(s.dir, os.DirFS(filepath.Join(root, "docs", "testdata", "files"))); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.CopyFS()", os.CopyFS(s.dir, os.DirFS(filepath.Join(root, "docs", "testdata", "files"))))
 	s.module, _ = filepath.Abs(root)
 	s.engine = cmp.Or(os.Getenv("ZLIMIT_ENGINE"), engine.Path(engine.Cache(s.module)))
 	if info, err := os.Stat(s.engine); err != nil || !info.Mode().IsRegular() || local.Supported != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,19 +22,13 @@ import (
 func TestPlotBars(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.db")
 	s, err := zlimit.SQLite(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.SQLite()", err)
 	defer s.Close()
 	l, err := zlimit.New(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	defer l.Close()
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	for e, entity := range []string{"acme", "bolt", "cyan", "dune", "echo"} {
 		for day := range 4 {
 			tokens := int64((5 - e) * (day + 1) * 1000)
@@ -48,9 +43,7 @@ func TestPlotBars(t *testing.T) {
 			if err == nil {
 				_, err = store.Of(s).Write(t.Context(), write)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Write()", err)
 		}
 	}
 	plot := func(live bool, env map[string]string) string {

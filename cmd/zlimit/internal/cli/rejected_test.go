@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -17,13 +18,11 @@ func TestWhoIsRejected(t *testing.T) {
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("olga"), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	set := func(n int64) {
 		t.Helper()
 		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 	}
 	set(1000)
@@ -35,9 +34,7 @@ func TestWhoIsRejected(t *testing.T) {
 			_, _ = l.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: "gpt", Consume: zlimit.Amounts{"rpd": 1}})
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	run := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
@@ -92,35 +89,29 @@ func TestExplainAnswers(t *testing.T) {
 	now := time.Date(2026, 2, 20, 9, 30, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("olga"), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}, {ID: "quiet"}} {
 		if _, err := l.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	set := func(minute, second int, n int64) {
 		t.Helper()
 		now = time.Date(2026, 2, 20, 9, minute, second, 0, time.UTC)
 		err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", n)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", err)
 	}
 	set(30, 0, 100)
 	set(40, 2, 3)
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1000)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	now = now.Add(8 * time.Second)
 	for range 5 {
 		_, _ = l.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
 	}
 	set(40, 17, 100)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	now = now.Add(5 * time.Minute)
 	run := func(want int, args ...string) string {
 		t.Helper()

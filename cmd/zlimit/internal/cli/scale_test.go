@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -14,23 +15,16 @@ import (
 func TestScale(t *testing.T) {
 	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	set := func(at zlimit.Level, limits ...zlimit.Limit) {
 		t.Helper()
-		if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}))
 	}
 	stored := func() string {
 		t.Helper()
 		var lines []string
-		for s, err := range l.Limits.List(t.Context(), zlimit.LevelQuery{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, s := range check.All(t, "Limits.List()", l.Limits.List(t.Context(), zlimit.LevelQuery{})) {
 			for _, limit := range s.Config.Limits {
 				lines = append(lines, s.Level.String()+" "+limit.String()+" "+s.Config.OnUnavailable.String())
 			}
@@ -64,9 +58,7 @@ func TestScale(t *testing.T) {
 	if !strings.Contains(stored(), "resource new rpm=9/min") {
 		t.Errorf("limits after a second run:\n%s\nwant what the file lacks as it was", stored())
 	}
-	if err := l.Limits.Delete(t.Context(), zlimit.Level{Resource: "new"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(t.Context(), zlimit.Level{Resource: "new"}))
 	if got := stored(); got != scaled {
 		t.Errorf("limits after a second run:\n%s\nwant\n%s", got, scaled)
 	}
@@ -157,9 +149,7 @@ func TestScaleByAnotherName(t *testing.T) {
 		t.Errorf("the file has %q, %v, want the whole path of the database", text, err)
 	}
 	elsewhere := t.TempDir()
-	if err := os.Symlink(path, filepath.Join(elsewhere, "link.db")); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Symlink()", os.Symlink(path, filepath.Join(elsewhere, "link.db")))
 	t.Chdir(elsewhere)
 	for _, store := range []string{path, "link.db", filepath.Join(folder, "..", filepath.Base(folder), "limits.db")} {
 		run(0, "sqlite:"+store, "limits", "scale", "3/2", "-f", file, "--yes")

@@ -22,7 +22,7 @@ func TestNotesOnce(t *testing.T) {
 	}
 	for _, run := range []func(context.Context, *shell.Shell, shell.Operation[zlimit.Namespace], ...zlimit.Option) (zlimit.Namespace, error){shell.Look[zlimit.Namespace], shell.Do[zlimit.Namespace]} {
 		if _, err := run(t.Context(), sh, get); err != nil {
-			t.Fatal(err)
+			t.Fatalf("run() = %v", err)
 		}
 	}
 	if got := strings.Count(stderr.String(), "is gone when this command ends"); got != 1 {

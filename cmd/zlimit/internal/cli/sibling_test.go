@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"
@@ -23,7 +24,7 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 	}
 	for _, resource := range []string{"cal", "gpt", "off"} {
 		if r := do("limits", "set", "--resource", resource, "--limit", "rpm=60/min"); r.code != 0 {
-			t.Fatal(r)
+			t.Fatalf("do() = %v", r)
 		}
 	}
 	mark(t, dsn, "RESOURCE#off", expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(5)})
@@ -48,9 +49,7 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 	has("list as JSON", do("limits", "list", "--details", "-o", "json"), 0, []string{`"unsupported":[{"name":"session quota","attribute":"l_rpm_rsa","since":"0.15.0"}]`}, nil)
 	has("import", do("limits", "import"), 0, []string{"gpt:"}, []string{"left out: resource cal: session quota", "left out: resource off: session quota"})
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte("resources:\n  \"off\":\n    limits:\n      rpm: 1/min\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte("resources:\n  \"off\":\n    limits:\n      rpm: 1/min\n"), 0o600))
 	has("plan", do("limits", "plan", "-f", file), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
 	has("apply", do("limits", "apply", "-f", file, "--yes"), 1, nil, []string{`resource "off"`, "session quota (attribute l_rpm_rsa"})
 	has("get", do("limits", "get", "--resource", "off"), 1, nil, []string{"session quota"})
@@ -63,9 +62,7 @@ func TestListingsOfUnsupportedLevels(t *testing.T) {
 func namespaceID(t *testing.T, s zlimit.Store) string {
 	t.Helper()
 	registry, err := store.Of(s).Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Query()", err)
 	return registry.Items[0].Get("namespace_id").Text()
 }
 
@@ -73,19 +70,13 @@ func namespaceID(t *testing.T, s zlimit.Store) string {
 func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 	t.Helper()
 	s, err := zlimit.OpenStore(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.OpenStore()", err)
 	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	}()
 	key := store.Key{PK: namespaceID(t, s) + "/" + place, SK: "#CONFIG"}
 	items, err := store.Of(s).Read(t.Context(), []store.Key{key}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	item := expr.Item(slices.Clone(attributes))
 	for _, a := range items[0] {
 		if _, again := item.Lookup(a.Name); !again && a.Name != store.PK && a.Name != store.SK {
@@ -93,7 +84,7 @@ func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 		}
 	}
 	if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write() = %v", err)
 	}
 }
 
@@ -113,9 +104,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), old) {
 			t.Fatalf("%v: no %q in\n%s", err, old, text)
 		}
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), old, with)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte(strings.ReplaceAll(string(text), old, with)), 0o600))
 	}
 	for _, at := range [][]string{{"--system"}, {"--resource", "gpt"}, {"--entity", "alice"}, {"--entity", "alice", "--resource", "gpt"}} {
 		do(append([]string{"limits", "set", "--limit", "rpm=60/min"}, at...)...)
@@ -158,13 +147,9 @@ func TestAttributesOfOthersStay(t *testing.T) {
 func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[store.Key]expr.Item {
 	t.Helper()
 	s, err := zlimit.OpenStore(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.OpenStore()", err)
 	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Close()", s.Close())
 	}()
 	page, err := store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: namespaceID(t, s)})
 	if err != nil || page.Next != nil {
@@ -175,9 +160,7 @@ func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[stor
 		keys[i] = store.KeyOf(item)
 	}
 	items, err := store.Of(s).Read(t.Context(), keys, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Read()", err)
 	all := map[store.Key]expr.Item{}
 	for _, item := range items {
 		key := store.KeyOf(item)
@@ -186,7 +169,7 @@ func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[stor
 		}
 		if len(attributes) > 0 {
 			if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 		}
 		all[key] = item

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // replayed runs the command on a text in place of a file.
@@ -19,9 +20,7 @@ func replayed(t *testing.T, input string, args ...string) (out simulate.Outcome)
 	if got.code != shell.ExitOK {
 		t.Fatalf("simulate %v: code %d, %s", args, got.code, got.stderr)
 	}
-	if err := json.Unmarshal([]byte(got.stdout), &out); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal([]byte(got.stdout), &out))
 	return out
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -39,9 +40,7 @@ func TestSimulateLLMTrace(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("no trace at %s", llmTrace)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	simulated := func(t *testing.T, trace, dsn string) run {
 		return command(t, "", "simulate", "--trace", trace, "--store", dsn,
 			"--limit", "rpm=300/min", "--limit", "tpm=400000/min",

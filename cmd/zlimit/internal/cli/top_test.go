@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/buckets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -22,20 +23,16 @@ func TestTop(t *testing.T) {
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	limits := []zlimit.Limit{zlimit.PerDay("rpd", 1000)}
 	ask := func(entity string, n int64) {
 		t.Helper()
 		if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: "gpt", Consume: zlimit.Amounts{"rpd": n}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 	}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}))
 	ask("acme", 100)
 	ask("bolt", 200)
 	run := func(live bool, args ...string) string {
@@ -90,7 +87,7 @@ acme    gpt       rpd          900     1,000  █████████░    
 	}
 	var look buckets.TopLook
 	if err := json.Unmarshal([]byte(strings.Split(run(false, "gpt", "--count", "2", "-o", "json"), "\n")[1]), &look); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Unmarshal() = %v", err)
 	}
 	if r := look.Rows[0]; r.Entity != "bolt" || *r.PerSecond != 3 || r.Consumed.String() != "30" || look.Buckets != 2 {
 		t.Errorf("top tells %+v", look)
@@ -102,9 +99,7 @@ acme    gpt       rpd          900     1,000  █████████░    
 func TestTopSortsByPartLeft(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	l, err := zlimit.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	for _, e := range []struct {
 		entity          string
@@ -112,10 +107,10 @@ func TestTopSortsByPartLeft(t *testing.T) {
 	}{{"child", 1_000_000, 10}, {"full", 1_000_000_000, 1}, {"parent", 100, 100}, {"small", 4, 3}, {"large", 10_000, 9000}} {
 		limits := []zlimit.Limit{{Name: "rpd", Capacity: e.capacity, RefillAmount: 1, RefillPeriod: 1000 * time.Hour}}
 		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: e.entity, Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Set() = %v", err)
 		}
 		if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: e.entity, Resource: "gpt", Consume: zlimit.Amounts{"rpd": e.taken}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 	}
 	got := command(t, "", "top", "gpt", "--store", dsn, "--count", "1", "--sort", "left")

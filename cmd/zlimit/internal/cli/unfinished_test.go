@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -35,20 +36,16 @@ func TestInterruptedCommandSaysHowToGoOn(t *testing.T) {
 	const buckets = 60
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	l, err := zlimit.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	for i := range buckets {
 		r := zlimit.Request{
 			Entity: fmt.Sprint("key-", i), Resource: "gpt", Consume: zlimit.Amounts{"rpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)},
 		}
 		if _, err := l.Acquire(t.Context(), r); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Acquire() = %v", err)
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", l.Close())
 	for _, test := range []struct {
 		command, said, finished string
 	}{

@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -26,19 +27,13 @@ import (
 func fillWindows(t *testing.T, path string) {
 	t.Helper()
 	s, err := zlimit.SQLite(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.SQLite()", err)
 	defer s.Close()
 	l, err := zlimit.New(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	defer l.Close()
 	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespaces.Get()", err)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 		n := int64(0)
@@ -51,9 +46,7 @@ func fillWindows(t *testing.T, path string) {
 			if err == nil {
 				_, err = store.Of(s).Write(t.Context(), write)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Write()", err)
 		}
 	}
 }
@@ -87,9 +80,7 @@ func sumOf(t rapid.TB, db, command string, w zlimit.Window, from, to string) (su
 		return sum, ""
 	}
 	rows, err := csv.NewReader(&stdout).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadAll()", err)
 	column := map[string]int{}
 	for i, name := range rows[0] {
 		column[name] = i
@@ -97,9 +88,7 @@ func sumOf(t rapid.TB, db, command string, w zlimit.Window, from, to string) (su
 	name := map[string]string{"list": "rpm", "summary": "total"}[command]
 	for _, row := range rows[1:] {
 		n, err := strconv.ParseFloat(row[column[name]], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "strconv.ParseFloat()", err)
 		sum += n
 	}
 	return sum, ""
@@ -135,7 +124,7 @@ func TestRangesAddUp(t *testing.T) {
 		bounds := []string{at.Format(time.RFC3339)}
 		whole, refusal := sumOf(t, db, "summary", w, first, last)
 		if refusal != "" {
-			t.Fatal(refusal)
+			t.Fatalf("sumOf() = %v", refusal)
 		}
 		if _, refusal := sumOf(t, db, "summary", w, first, bounds[0]); refusal != "" {
 			if w.Start(at).Equal(at) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -65,9 +66,7 @@ func TestLongListsStream(t *testing.T) {
 	}{{shell.Output{JSON: true}, 1}, {shell.Output{CSV: true}, 2}, {shell.Output{}, 2}} {
 		r := &readout{rows: 100_000}
 		sh := &shell.Shell{Stdout: r, Output: test.form}
-		if err := usage.SnapshotsOf(q, false).Print(sh, r.snapshots()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Print()", usage.SnapshotsOf(q, false).Print(sh, r.snapshots()))
 		if r.passes != test.passes {
 			t.Errorf("%v reads the list %d times, want %d", &test.form, r.passes, test.passes)
 		}
@@ -86,9 +85,7 @@ func TestLongListsStream(t *testing.T) {
 				rows = append(rows, s)
 			}
 		}
-		if err := usage.SnapshotsOf(q, false).Print(&shell.Shell{Stdout: short, Output: test.form}, shell.Remembered(rows)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Print()", usage.SnapshotsOf(q, false).Print(&shell.Shell{Stdout: short, Output: test.form}, shell.Remembered(rows)))
 		if test.form.JSON {
 			head, last, _ := strings.Cut(short.String(), `},{"entity"`)
 			if !strings.HasPrefix(r.String(), head) || !strings.HasSuffix(r.String(), last) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -18,14 +19,10 @@ func TestDemoFindsABreach(t *testing.T) {
 		t.Fatalf("openDemo: %v", err)
 	}
 	defer func() {
-		if err := r.close(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "close()", r.close())
 	}()
 	generous := []zlimit.Limit{zlimit.PerMinute(requests, 120, zlimit.Burst(121)), zlimit.PerMinute(tokens, 60_000)}
-	if err := r.observer.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: generous}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", r.observer.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: generous}))
 	if err := r.play(t.Context(), func(context.Context, *stage) error { return nil }); err != nil {
 		t.Fatalf("play: %v", err)
 	}

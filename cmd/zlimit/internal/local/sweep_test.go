@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -41,9 +42,7 @@ func TestSweep(t *testing.T) {
 	engine := enginetest.Start(t)
 	table, client, ctx := engine.Table(t), engine.Client(), t.Context()
 	l, err := zlimit.New(ctx, dynamo.New(client, table), zlimit.WithSetup())
-	if err := errors.Join(err, l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", errors.Join(err, l.Close()))
 	now := time.Now()
 	put := func(name string, expires time.Duration) {
 		t.Helper()
@@ -52,7 +51,7 @@ func TestSweep(t *testing.T) {
 			item["ttl"] = &types.AttributeValueMemberN{Value: strconv.FormatInt(now.Add(expires).Unix(), 10)}
 		}
 		if _, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: item}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("PutItem() = %v", err)
 		}
 	}
 	put("expired", -time.Hour)

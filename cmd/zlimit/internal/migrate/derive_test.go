@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -28,14 +29,10 @@ func TestDerive(t *testing.T) {
 			got := derive(rulesOf(), fixture(t, release)).shown()
 			path := filepath.Join("testdata", release+".golden")
 			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.ReadFile()", err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("derived items (-want +got):\n%s", diff)
 			}
@@ -86,9 +83,7 @@ func TestBuckets(t *testing.T) {
 			k.NS = "a7x3kq_w-Zs"
 		}
 		it, err := layout.DecodeBucket(find(t, derive(rulesOf(), fixture(t, release)), k.Key()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "layout.DecodeBucket()", err)
 		// Up to 0.6 the stamp of tpm was 1.5 s older: 250 tokens of 10,000 a minute flow in.
 		tpm := int64(-1_500_000)
 		if release == "0.4" || release == "0.6" {
@@ -132,9 +127,7 @@ func TestCountsBeginAtZero(t *testing.T) {
 		t.Fatalf("One() = %+v", r)
 	}
 	got, err := layout.DecodeBucket(it.Key.Key().Join(r.Items[0].Attributes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "layout.DecodeBucket()", err)
 	for i, l := range got.Limits {
 		want := it.Limits[i]
 		if l.Consumed != 0 || l.FromChildren() != 0 || l.Tokens != want.Tokens || l.Capacity != want.Capacity {
@@ -338,13 +331,9 @@ func FuzzDerive(f *testing.F) {
 // older one.
 func TestFormsOfAllRecords(t *testing.T) {
 	keys, err := os.ReadFile("../../../../internal/layout/keys_gen.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	forms, err := os.ReadFile("shape.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	parsers := regexp.MustCompile(`(?m)^func (Parse\w+Key)\(`).FindAllSubmatch(keys, -1)
 	if len(parsers) < 15 {
 		t.Fatalf("the layout has %d keys", len(parsers))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -145,14 +146,12 @@ func newTables(t *testing.T) *engineTables {
 	// An engine takes the longer for a write of a table with a stream, the more records its stream has. The old table gets its
 	// stream once it is filled, and the new one needs none.
 	if _, err := client.CreateTable(t.Context(), withoutStream(createOld)(w.old)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("CreateTable() = %v", err)
 	}
 	fillOld(t, client, w.old, w.items)
 	startStream(t, client, w.old)
 	target := dynamo.New(client, w.table, layout.Table, withoutStream(zdynamo.CreateTableInput))
-	if err := target.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Setup()", target.Setup(t.Context()))
 	w.config = Config{
 		Source: dynamo.New(client, w.old, store.Table{TTL: "ttl"}, createOld, dynamo.Streams(streams)), Target: target, SourceName: "dynamodb:" + w.old,
 		Rules: Rules{NS: "AAAAAAAAAAA", Windows: Windows}, SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, ClientVersion: zlimit.Version,
@@ -202,14 +201,10 @@ func TestOnEngine(t *testing.T) {
 			}
 		}
 		m, err := Start(first, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		err = m.Copy(first)
 		interrupt()
-		if err := m.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Release()", m.Release(t.Context()))
 		if err == nil {
 			break
 		}
@@ -219,9 +214,7 @@ func TestOnEngine(t *testing.T) {
 	stop()
 	n := <-written
 	m, err := Start(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", err)
 	v, err := m.Finish(t.Context())
 	if err != nil {
 		t.Fatalf("Finish() = %v, %+v", err, v)
@@ -234,9 +227,7 @@ func TestOnEngine(t *testing.T) {
 	if err != nil {
 		t.Fatalf("New() on the target = %v", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Close()", l.Close())
 }
 
 // digest returns a digest of the items of a table, except those about the whole table. It does not depend on their order.
@@ -244,9 +235,7 @@ func (w *engineTables) digest(s store.Store) (sum uint64, items int) {
 	w.t.Helper()
 	for q := (store.Scan{Consistent: true}); ; {
 		page, err := s.(store.Scanner).Scan(w.t.Context(), q)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.Fatal(w.t, "Scan()", err)
 		for _, item := range page.Items {
 			if store.KeyOf(item).PK == ownPartition {
 				continue
@@ -292,9 +281,7 @@ func unitsOf(after, before Counts) store.Units {
 func TestLargeOnEngine(t *testing.T) {
 	w := newTables(t)
 	plan, err := MakePlan(t.Context(), w.config, 2000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "MakePlan()", err)
 	t.Logf("plan: %d items, all read: %t, %d to write; copy %.0f, compare %.0f", plan.Items, plan.Exact, plan.Targets, plan.Copy, plan.Verify)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -306,9 +293,7 @@ func TestLargeOnEngine(t *testing.T) {
 	if err == nil {
 		err = m.Copy(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", err)
 	copied := m.Counts()
 	t.Logf("%d items copied in %v", copied[CountRead], time.Since(began))
 	w.spent("copy", plan.Copy, unitsOf(copied, nil))
@@ -319,9 +304,7 @@ func TestLargeOnEngine(t *testing.T) {
 	stop()
 	writes := <-written
 	began = time.Now()
-	if err := m.CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "CatchUp()", m.CatchUp(t.Context()))
 	followed := m.Counts()
 	t.Logf("%d writes meanwhile; %d changes, %d items replaced, in %v, %.0f", writes, followed[CountChanges], followed[CountReplaced], time.Since(began), unitsOf(followed, copied))
 	if followed[CountChanges] == 0 {
@@ -334,25 +317,21 @@ func TestLargeOnEngine(t *testing.T) {
 	}
 	t.Logf("%d items compared in %v", v.Items, time.Since(began))
 	w.spent("compare", plan.Verify, unitsOf(m.Counts(), followed))
-	if err := m.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Release()", m.Release(t.Context()))
 
 	sum, items := w.digest(w.config.Target)
 	for _, again := range []string{"a second run", "a copy from the start"} {
 		began := time.Now()
 		m, err := Start(t.Context(), w.config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		before := m.Counts()
 		if again == "a copy from the start" {
 			if err := m.restart(t.Context()); !errors.Is(err, ErrGap) {
-				t.Fatal(err)
+				t.Fatalf("restart() = %v", err)
 			}
 		}
 		if err := errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context()), m.Release(t.Context())); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Copy() and CatchUp() and Release() = %v", err)
 		}
 		after := m.Counts()
 		t.Logf("%s: %d items read, in %v; %.0f", again, after[CountRead]-before[CountRead], time.Since(began), unitsOf(after, before))
@@ -433,7 +412,7 @@ func startStream(t *testing.T, client *dynamodb.Client, table string) {
 	t.Helper()
 	stream := createOld(table).StreamSpecification
 	if _, err := client.UpdateTable(t.Context(), &dynamodb.UpdateTableInput{TableName: &table, StreamSpecification: stream}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("UpdateTable() = %v", err)
 	}
 }
 
@@ -443,9 +422,7 @@ func newTestbedOnEngine(t *testing.T, engine *enginetest.Engine, release string,
 	client, old := engine.Client(), engine.Table(t)
 	newTable := func(name string, create func(string) *dynamodb.CreateTableInput) tableStore {
 		s := dynamo.New(client, name, layout.Table, withoutStream(create), dynamo.Streams(engine.Streams()), dynamo.ReadInterval(time.Nanosecond))
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		return s
 	}
 	var w *testbed

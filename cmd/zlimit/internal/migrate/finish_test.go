@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestFinishWaits asks that a change during the quiet time is applied, and the time begins again.
@@ -12,16 +14,14 @@ func TestFinishWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")
 		m, err := Start(t.Context(), w.config(&process{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		began := time.Now()
 		go func() {
 			time.Sleep(3 * time.Second)
 			w.touch()
 		}()
 		if _, err := m.Finish(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Finish() = %v", err)
 		}
 		if took := time.Since(began); took < 13*time.Second || took > 15*time.Second {
 			t.Errorf("Finish() took %v, want 10 s from the last change", took)
@@ -36,9 +36,7 @@ func TestFinishVerifiesAgain(t *testing.T) {
 		w, done := newTestbed(t, "0.7"), false
 		p := &process{}
 		m, err := Start(t.Context(), w.config(p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		p.scans = func() {
 			if !done {
 				done = true
@@ -57,9 +55,7 @@ func TestFinishOfABusySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")
 		m, err := Start(t.Context(), w.config(&process{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		stop := make(chan struct{})
 		go func() {
 			for {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -22,13 +23,9 @@ var releases = []string{"0.4", "0.6", "0.7", "0.9", "0.10.0"}
 func fixture(tb testing.TB, release string) []expr.Item {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", release+".json"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "os.ReadFile()", err)
 	var raw []map[string]map[string]any
-	if err := json.Unmarshal(text, &raw); err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "json.Unmarshal()", json.Unmarshal(text, &raw))
 	var items []expr.Item
 	for _, r := range raw {
 		items = append(items, itemOf(tb, r))
@@ -52,9 +49,7 @@ func valueOf(tb testing.TB, typed map[string]any) expr.Value {
 			return expr.S(v.(string))
 		case "N":
 			n, err := expr.ParseNumber(v.(string))
-			if err != nil {
-				tb.Fatal(err)
-			}
+			check.Fatal(tb, "expr.ParseNumber()", err)
 			return n
 		case "BOOL":
 			return expr.Bool(v.(bool))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -50,9 +51,7 @@ func TestMigrate(t *testing.T) {
 			t.Run(way+"/"+release, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newTestbed(t, release)
-					if err := w.run(&process{}); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "run()", w.run(&process{}))
 					w.check()
 				})
 			})
@@ -120,19 +119,13 @@ func TestReplay(t *testing.T) {
 			w := newTestbed(t, release)
 			ctx := t.Context()
 			m, err := Start(ctx, w.config(&process{}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Start()", err)
+			check.Fatal(t, "Copy() and CatchUp()", errors.Join(m.Copy(ctx), m.CatchUp(ctx)))
 			before := m.Counts()
 			if err := m.restart(ctx); !errors.Is(err, ErrGap) {
-				t.Fatal(err)
+				t.Fatalf("restart() = %v", err)
 			}
-			if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Copy() and CatchUp()", errors.Join(m.Copy(ctx), m.CatchUp(ctx)))
 			after := m.Counts()
 			for _, name := range []string{CountWritten, CountReplaced, CountDeleted} {
 				if after[name] != before[name] {
@@ -158,27 +151,19 @@ func TestRegistries(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTestbed(t, release)
-			if err := w.run(&process{}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "run()", w.run(&process{}))
 			items, err := w.target.Read(t.Context(), []store.Key{
 				layout.ResourceRegistryKey{NS: "ns"}.Key(), layout.EntityConfigRegistryKey{NS: "ns"}.Key(), layout.VersionKey{}.Key(),
 			}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			var resources []string
 			if items[0] != nil {
 				it, err := layout.DecodeResourceRegistry(items[0])
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "layout.DecodeResourceRegistry()", err)
 				resources = it.Resources
 			}
 			it, err := layout.DecodeEntityConfigRegistry(items[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "layout.DecodeEntityConfigRegistry()", err)
 			entities := map[string]int64{}
 			for _, r := range it.Resources {
 				entities[r.Name] = r.Entities
@@ -202,18 +187,12 @@ func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.6")
 		m, err := Start(t.Context(), w.config(&process{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		admits := func() bool {
 			items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Read()", err)
 			it, err := layout.DecodeVersion(items[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "layout.DecodeVersion()", err)
 			return it.Admits("0.10.0", "0.99.0")
 		}
 		if admits() {
@@ -230,12 +209,8 @@ func copied(t *testing.T) (*testbed, *Migration) {
 	t.Helper()
 	w := newTestbed(t, "0.7")
 	m, err := Start(t.Context(), w.config(&process{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", err)
+	check.Fatal(t, "Copy() and CatchUp()", errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context())))
 	return w, m
 }
 
@@ -256,7 +231,7 @@ func TestVerify(t *testing.T) {
 			w, m := copied(t)
 			ctx := t.Context()
 			if _, err := w.target.Write(ctx, test.change); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Write() = %v", err)
 			}
 			v, err := m.Finish(ctx)
 			exact := test.want.Exact()
@@ -312,9 +287,7 @@ func TestTakeOver(t *testing.T) {
 		w := newTestbed(t, "0.6")
 		ctx := t.Context()
 		first, err := Start(ctx, w.config(&process{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		began := time.Now()
 		c, left := w.config(&process{}), []time.Duration{}
 		c.Waiting = func(other Rival) {
@@ -330,9 +303,7 @@ func TestTakeOver(t *testing.T) {
 		if err != nil || time.Since(began) < time.Minute {
 			t.Fatalf("Start() = %v after %v, want none before a term", err, time.Since(began))
 		}
-		if err := second.Copy(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Copy()", second.Copy(ctx))
 		if err := first.Copy(ctx); !errors.Is(err, ErrTaken) {
 			t.Errorf("Copy() of the first run = %v, want ErrTaken", err)
 		}
@@ -343,9 +314,7 @@ func TestTakeOver(t *testing.T) {
 		if err := first.ledger.beat(ctx); !errors.Is(err, ErrTaken) {
 			t.Errorf("beat() of the first run = %v, want ErrTaken", err)
 		}
-		if err := errors.Join(first.Release(ctx), second.Release(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Release()", errors.Join(first.Release(ctx), second.Release(ctx)))
 		began = time.Now()
 		if _, err := Start(ctx, w.config(&process{})); err != nil || time.Since(began) > 0 {
 			t.Errorf("Start() = %v after %v, want at once after a release", err, time.Since(began))
@@ -362,11 +331,9 @@ func TestFence(t *testing.T) {
 		if err == nil {
 			err = first.Copy(ctx)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		if _, err := Start(ctx, w.config(&process{})); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Start() = %v", err)
 		}
 		before := len(contents(t, w.target))
 		gone := work{affected: map[store.Key]bool{layout.BucketKey{NS: "ns", Entity: "key-1", Resource: "gpt-4"}.Key(): true}}
@@ -387,9 +354,7 @@ func TestWakes(t *testing.T) {
 		ctx := t.Context()
 		p := &process{}
 		first, err := Start(ctx, w.config(p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		slept := false
 		p.transacts = func() {
 			if slept {
@@ -397,14 +362,12 @@ func TestWakes(t *testing.T) {
 			}
 			slept = true
 			if err := w.run(&process{}); err != nil { // which takes over, copies and finishes
-				t.Fatal(err)
+				t.Fatalf("run() = %v", err)
 			}
 			w.check()
 			for _, item := range contents(t, w.target) { // as programs do, once the table is theirs
 				if key := store.KeyOf(item); key.PK != ownPartition {
-					if err := w.target.Delete(ctx, []store.Key{key}); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Delete()", w.target.Delete(ctx, []store.Key{key}))
 				}
 			}
 		}
@@ -433,9 +396,7 @@ func TestAbort(t *testing.T) {
 			if err == nil {
 				err = m.Release(t.Context())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Start()", err)
 			abort := func(p *process) error {
 				m, err := Resume(t.Context(), w.config(p))
 				if err == nil {
@@ -485,7 +446,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("Resume() = %v, want none", err)
 	}
 	if _, err := Start(t.Context(), w.config(&process{})); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Start() = %v", err)
 	}
 	c := w.config(&process{})
 	c.SourceName = "dynamodb:other"
@@ -504,12 +465,10 @@ func TestUnmoved(t *testing.T) {
 		if err == nil {
 			err = m.Copy(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		w.remove(moved.Key())
 		if _, err := m.Finish(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Finish() = %v", err)
 		}
 		w.check()
 	})
@@ -520,9 +479,7 @@ func TestPlan(t *testing.T) {
 	for _, release := range releases {
 		w := newTestbed(t, release)
 		p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "MakePlan()", err)
 		r := derive(w.rules(), contents(t, w.source))
 		lost := int64(0)
 		for _, l := range p.Losses {
@@ -579,14 +536,10 @@ func TestMigratedKinds(t *testing.T) {
 						item.Set("children_from", expr.S(since))
 					})
 					w.add(usage.Key.Key().Join(usage.Encode()))
-					if err := w.run(&process{}); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "run()", w.run(&process{}))
 					w.check()
 					items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Read()", err)
 					if v, err := layout.DecodeVersion(items[0]); err != nil || v.ClientMinVersion != test.client {
 						t.Errorf("the target is for clients from %s, %v; want %s", v.ClientMinVersion, err, test.client)
 					} else if v.ChildrenFrom != since {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -14,14 +15,10 @@ import (
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := newMigration(Config{Rate: 100, Target: newStore(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "newMigration()", err)
 		began := time.Now()
 		for range 50 {
-			if err := m.calls.rest(t.Context(), m.calls.pace.owe(10)); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "rest()", m.calls.rest(t.Context(), m.calls.pace.owe(10)))
 		}
 		if took := time.Since(began); took != 49*100*time.Millisecond {
 			t.Errorf("500 units at 100 a second took %v, want the time of all but the last call", took)
@@ -54,9 +51,7 @@ func TestUnits(t *testing.T) {
 					}
 				}
 				m, err := Start(ctx, w.config(first))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Start()", err)
 				step := func(name string, err error) {
 					t.Helper()
 					if err != nil {
@@ -73,24 +68,22 @@ func TestUnits(t *testing.T) {
 				}
 				step("verify", err)
 				if err := m.restart(ctx); !errors.Is(err, ErrGap) {
-					t.Fatal(err)
+					t.Fatalf("restart() = %v", err)
 				}
 				step("copy again", m.Copy(ctx))
 				step("release", m.Release(ctx))
 
 				last := store.Units{Write: 1} // of the record, which does not report its own
 				_, counts, err := Find(ctx, Config{Target: w.target})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Find()", err)
 				compare("status", counts, store.Units{}, last)
 				before := first.billed
 				first = &process{bills: true}
 				if m, err = Resume(ctx, w.config(first)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Resume() = %v", err)
 				}
 				if _, err = m.Finish(ctx); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Finish() = %v", err)
 				}
 				compare("finish", m.Counts(), before, last)
 			})
@@ -108,9 +101,7 @@ func TestRate(t *testing.T) {
 		c.Rate = rate
 		began := time.Now()
 		m, err := Start(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		var copied atomic.Bool
 		defer copied.Store(true)
 		go func() {
@@ -120,9 +111,7 @@ func TestRate(t *testing.T) {
 				}
 			}
 		}()
-		if err := m.Copy(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Copy()", m.Copy(t.Context()))
 		copied.Store(true)
 		took, owed := time.Since(began), time.Until(m.calls.pace.free)
 		want := time.Duration((p.billed.Read + p.billed.Write) / rate * float64(time.Second))

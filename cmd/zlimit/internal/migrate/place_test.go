@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -38,9 +39,7 @@ func TestAbortInPlace(t *testing.T) {
 				if err == nil {
 					err = errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context()), m.Release(t.Context()))
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Start()", err)
 				abort := func(p *process) (deleted int64, err error) {
 					m, err := Resume(t.Context(), w.config(p))
 					if err != nil {
@@ -82,9 +81,7 @@ func TestInPlaceDeletesLast(t *testing.T) {
 			if p.writer = nil; err == nil {
 				err = m.CatchUp(t.Context())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Start()", err)
 			have := map[store.Key]expr.Item{}
 			for _, item := range contents(t, w.place) {
 				have[store.KeyOf(item)] = item
@@ -129,12 +126,10 @@ func TestVerifyInPlace(t *testing.T) {
 				if err == nil {
 					err = errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context()))
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Start()", err)
 				change := test.change(layout.BucketKey{NS: w.rules().NS, Entity: "key-1", Resource: "gpt-4"})
 				if _, err := w.place.Write(t.Context(), change); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Write() = %v", err)
 				}
 				before := len(contents(t, w.place))
 				v, err := m.Verify(t.Context())
@@ -160,16 +155,12 @@ func TestInPlaceRestores(t *testing.T) {
 		if err == nil {
 			err = m.Copy(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		removed := 0
 		for _, item := range contents(t, w.place) {
 			if key := store.KeyOf(item); isMoved(key) {
 				removed++
-				if err := w.place.Delete(t.Context(), []store.Key{key}); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Delete()", w.place.Delete(t.Context(), []store.Key{key}))
 			}
 		}
 		if _, err := m.Finish(t.Context()); err != nil || removed < 2 {
@@ -208,12 +199,8 @@ func TestPlanInPlace(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTestbedInPlace(t, release)
 			p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.run(&process{}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "MakePlan()", err)
+			check.Fatal(t, "run()", w.run(&process{}))
 			_, counts, err := Find(t.Context(), Config{Target: w.place})
 			if err != nil || counts[CountWritten] != p.Targets || counts[CountDeleted] == 0 || p.InPlace.Delete.Write == 0 {
 				t.Errorf("%s: %d items written and %d deleted, %v; the plan said %d", release, counts[CountWritten], counts[CountDeleted], err, p.Targets)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -42,7 +43,7 @@ func TestRefusedSources(t *testing.T) {
 					Source: source, Target: target, SourceName: "source", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", ClientVersion: "0.16.0",
 					Rules: Rules{NS: "other"}, Offline: true,
 				}
-				check := func(what string, err error) {
+				expect := func(what string, err error) {
 					t.Helper()
 					var refused *RefusedError
 					if !errors.As(err, &refused) {
@@ -58,10 +59,10 @@ func TestRefusedSources(t *testing.T) {
 				if err != nil || p.Refused == nil {
 					t.Fatalf("MakePlan() = %+v, %v", p, err)
 				}
-				check("plan", p.Refused)
+				expect("plan", p.Refused)
 				before := contents(t, target)
 				_, err = Start(t.Context(), c)
-				check("start", err)
+				expect("start", err)
 				if diff := cmp.Diff(before, contents(t, target)); diff != "" {
 					t.Errorf("the target was written:\n%s", diff)
 				}
@@ -76,9 +77,7 @@ func TestRefusedWhileCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.10.0")
 		m, err := Start(t.Context(), w.config(&process{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		w.put(layout.ResourceConfigKey{NS: "ns", Resource: "late"}.Key(), func(item *expr.Item) {
 			*item = append(*item, expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(5)})
 		})
@@ -86,9 +85,7 @@ func TestRefusedWhileCopied(t *testing.T) {
 			t.Errorf("Finish() = %v, want a RefusedError", err)
 		}
 		items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Read()", err)
 		if it, err := layout.DecodeVersion(items[0]); err != nil || it.ClientMinVersion != guardVersion {
 			t.Errorf("the target is for clients from %s, %v", it.ClientMinVersion, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/sibling"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -43,9 +44,7 @@ func (w *author) take(entity, resource string, consume map[string]int64) {
 
 func (w *author) has(key store.Key) bool {
 	items, err := w.table.Read(w.Context(), []store.Key{key}, true)
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.Fatal(w, "Read()", err)
 	return items[0] != nil
 }
 
@@ -71,9 +70,7 @@ func (u *user) take(entity, resource string, consume map[string]int64) string {
 	case err != nil:
 		return err.Error()
 	}
-	if err := lease.Commit(u.Context()); err != nil {
-		u.Error(err)
-	}
+	check.Error(u, "Commit()", lease.Commit(u.Context()))
 	return "admitted"
 }
 
@@ -121,7 +118,7 @@ func (u *user) told(entity, resource, limit string, check func(zlimit.Status) bo
 	}
 	all, err := u.l.Available(u.Context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
 	if err != nil {
-		u.Error(err)
+		u.Errorf("Available() = %v", err)
 		return
 	}
 	if s, ok := all.Limit(limit); !ok || !check(s) {
@@ -550,7 +547,7 @@ func TestSiblingTable(t *testing.T) {
 	w := &author{t, sibling.Create(t, source, zlimit.DefaultNamespace), open(source), ""}
 	var err error
 	if w.ns, _, err = NamespaceIn(t.Context(), Config{Source: w.table}, zlimit.DefaultNamespace); err != nil {
-		t.Fatal(err)
+		t.Fatalf("NamespaceIn() = %v", err)
 	}
 	features := append(features, feature{"records", records, hasRecords})
 	for _, f := range features {
@@ -564,13 +561,9 @@ func TestSiblingTable(t *testing.T) {
 			SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, ClientVersion: zlimit.Version,
 			Now: func() time.Time { return later },
 		}
-		if err := c.Target.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Target.Setup()", c.Target.Setup(t.Context()))
 		m, err := Start(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", err)
 		v, err := m.Finish(t.Context())
 		if err != nil {
 			t.Fatalf("Finish() = %v, %+v", err, v)
@@ -593,14 +586,10 @@ func TestSiblingTable(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					u := &user{T: t, now: later}
 					l, err := zlimit.New(t.Context(), zdynamo.New(engine.Client(), table), zlimit.WithClock(func() time.Time { return u.now }))
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "zlimit.New()", err)
 					u.l = l
 					f.holds(u)
-					if err := l.Close(); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "Close()", l.Close())
 				})
 			}
 		})

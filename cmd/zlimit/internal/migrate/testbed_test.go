@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -26,9 +27,7 @@ func newStore(t *testing.T) *memory.Store {
 	if err == nil {
 		err = s.Setup(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "memory.New()", err)
 	return s
 }
 
@@ -37,7 +36,7 @@ func fill(t *testing.T, s store.Store, items []expr.Item) {
 	t.Helper()
 	for _, item := range items {
 		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: store.KeyOf(item), Item: withoutKey(item)}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 	}
 }
@@ -47,9 +46,7 @@ func contents(t *testing.T, s store.Store) (items []expr.Item) {
 	t.Helper()
 	for q := (store.Scan{Consistent: true}); ; {
 		page, err := s.(store.Scanner).Scan(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Scan()", err)
 		items = append(items, page.Items...)
 		if q.Continue = page.Next; page.Next == nil {
 			return items
@@ -245,24 +242,20 @@ func (w *testbed) put(key store.Key, change func(*expr.Item)) {
 
 func (w *testbed) putIn(s store.Store, key store.Key, change func(*expr.Item)) {
 	items, err := s.Read(w.t.Context(), []store.Key{key}, true)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Fatal(w.t, "Read()", err)
 	item := expr.Item{}
 	if items[0] != nil {
 		item = withoutKey(items[0])
 	}
 	change(&item)
 	if _, err := s.Write(w.t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-		w.t.Fatal(err)
+		w.t.Fatalf("Write() = %v", err)
 	}
 }
 
 func (w *testbed) remove(keys ...store.Key) {
 	for _, s := range w.sources() {
-		if err := s.Delete(w.t.Context(), keys); err != nil {
-			w.t.Fatal(err)
-		}
+		check.Fatal(w.t, "Delete()", s.Delete(w.t.Context(), keys))
 	}
 }
 
@@ -375,9 +368,7 @@ func (w *testbed) rules() Rules {
 		rules.NS = "a7x3kq_w-Zs"
 	} else if w.place != nil {
 		record, _, err := Find(w.t.Context(), Config{Target: w.place})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.Fatal(w.t, "Find()", err)
 		rules.NS = record.NamespaceID
 	}
 	return rules

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -25,26 +26,18 @@ func TestRelease(t *testing.T) {
 		t.Skip("compiles everything for another platform, twice: the nightly run sets ZLIMIT_RELEASE=1")
 	}
 	root, err := filepath.Abs("../../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Abs()", err)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
-	if err := os.Symlink(root, elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Symlink()", os.Symlink(root, elsewhere))
 	var hashes [2]string
 	var program string
 	for i, source := range []string{root, elsewhere} {
 		t.Chdir(source)
 		t.Setenv("PWD", source) // the go command takes paths from it
 		r := release{out: filepath.Join(t.TempDir(), "dist"), tag: "v" + zlimit.Version, platforms: []string{"linux/arm64"}, progress: io.Discard}
-		if err := r.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "make()", r.make(t.Context()))
 		sums, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		hashes[i] = string(sums)
 		program = filepath.Join(r.out, strings.Fields(hashes[i])[1])
 	}
@@ -65,12 +58,10 @@ func TestRelease(t *testing.T) {
 
 	work := t.TempDir()
 	if _, err := function(t.Context(), work); err != nil {
-		t.Fatal(err)
+		t.Fatalf("function() = %v", err)
 	}
 	inside, err := os.ReadFile(filepath.Join(work, "function.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if code, err := stack.Unpack(inside); err != nil || code.Architecture != "arm64" {
 		t.Errorf("the function is %+v, %v, want one for arm64", code, err)
 	}
@@ -80,9 +71,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the program was built as %v, %v", info, err)
 	}
 	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if !bytes.Contains(content, inside) { // the linker leaves out what no code uses
 		t.Errorf("%s has %d bytes, and not the %d of the function", program, len(content), len(inside))
 	}
@@ -98,9 +87,7 @@ func TestSign(t *testing.T) {
 		t.Errorf("without cosign: %v, %q", err, said.String())
 	}
 	for script, want := range map[string]string{"echo \"$@\" >\"$4\"": "", "echo no identity; exit 1": "no identity"} {
-		if err := os.WriteFile(filepath.Join(dir, "cosign"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, "cosign"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 		err := r.sign(t.Context(), path)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("with cosign: %v, want %q", err, want)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,14 +34,10 @@ func TestPublished(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.WalkDir()", err)
 	for _, dir := range published[1:] {
 		text, err := os.ReadFile(filepath.Join(root, dir, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		got := required(string(text))
 		if strings.Contains(got, "replace") || ours.MatchString(got) || !strings.Contains(got, module+" v"+zlimit.Version+"\n") {
 			t.Errorf("%s is released with\n%s", dir, got)
@@ -63,15 +60,13 @@ func TestTags(t *testing.T) {
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 			t.Fatalf("%s %v: %v\n%s", name, args, err, exit.Stderr)
 		} else if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Output() = %v", err)
 		}
 		return string(output)
 	}
 	copied, proxy := filepath.Join(dir, "copy"), filepath.Join(dir, "proxy")
 	tree, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Abs()", err)
 	t.Setenv("GIT_AUTHOR_NAME", "a")
 	t.Setenv("GIT_AUTHOR_EMAIL", "a@b")
 	t.Setenv("GIT_COMMITTER_NAME", "a")
@@ -94,9 +89,7 @@ func TestTags(t *testing.T) {
 		path := strings.TrimSuffix(module+"/"+sub, "/.")
 		gets = append(gets, path+"@"+version)
 		at := filepath.Join(proxy, filepath.FromSlash(path), "@v")
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.MkdirAll()", os.MkdirAll(at, 0o755))
 		tree, args := strings.TrimSuffix(tags[i]+":"+sub, ":."), []string{"."}
 		for _, file := range strings.Fields(command(copied, nil, "git", "ls-tree", "-r", "--name-only", tree)) {
 			if nested, ok := strings.CutSuffix(file, "/go.mod"); ok {
@@ -109,9 +102,7 @@ func TestTags(t *testing.T) {
 			"list": version + "\n", version + ".info": `{"Version":"` + version + `","Time":"2026-03-01T12:00:00Z"}`,
 			version + ".mod": command(copied, nil, "git", "show", strings.TrimSuffix(tags[i]+":"+sub, ".")+map[bool]string{true: "go.mod", false: "/go.mod"}[sub == "."]),
 		} {
-			if err := os.WriteFile(filepath.Join(at, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(at, name), []byte(text), 0o600))
 		}
 	}
 
@@ -121,17 +112,13 @@ func TestTags(t *testing.T) {
 		"GOMODCACHE=" + filepath.Join(dir, "modules"), "GOWORK=off", "GOBIN=" + filepath.Join(dir, "bin"),
 	}
 	user := filepath.Join(dir, "user")
-	if err := os.MkdirAll(user, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(user, 0o755))
 	program := "package main\n\nimport (\n"
 	for _, sub := range []string{"zlimit", "zlimit/blocking", "aggregator", "stack", "httplimit", "quota", "price", "llm", "otelzlimit", "grpclimit", "connectlimit"} {
 		program += "\t_ \"" + module + "/" + sub + "\"\n"
 	}
 	for name, text := range map[string]string{"go.mod": "module user\n\ngo 1.26.0\n", "main.go": program + ")\n\nfunc main() {}\n"} {
-		if err := os.WriteFile(filepath.Join(user, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(user, name), []byte(text), 0o600))
 	}
 	command(user, env, "go", append([]string{"get"}, gets...)...)
 	if got := command(user, env, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "."); !strings.Contains(got, module+"/otelzlimit "+version) || strings.Contains(got, module+" v0.0.0") {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -15,12 +16,10 @@ func TestLevelsOfAResumedRun(t *testing.T) {
 	resumed := 0
 	for last := 1; ; last++ {
 		s, err := memory.New(layout.Table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "memory.New()", err)
 		w := &world{t, s, zlimit.DefaultNamespace, noon}
 		l := w.limiter(s)
-		w.must(l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "tpd=10/day@UTC")))
+		check.Fatal(w.t, "Limits.Set()", l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "tpd=10/day@UTC")))
 		m := &mortal{Store: s}
 		dying := w.limiter(m)
 		m.calls, m.last, m.after = 0, last, true
@@ -30,8 +29,8 @@ func TestLevelsOfAResumedRun(t *testing.T) {
 			break
 		}
 		done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
-		w.must(err)
-		w.must(l.Close())
+		check.Fatal(w.t, "Run()", err)
+		check.Fatal(w.t, "Close()", l.Close())
 		if done.Resumed == stageJoining {
 			resumed++
 		}

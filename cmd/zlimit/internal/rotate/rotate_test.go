@@ -17,6 +17,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -94,17 +95,8 @@ func (w *world) limiter(s store.Store) *zlimit.RateLimiter {
 	w.t.Helper()
 	l, err := zlimit.New(w.t.Context(), store.NewHandle(s, false), zlimit.WithNamespace(w.namespace), zlimit.WithSetup(),
 		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Fatal(w.t, "zlimit.New()", err)
 	return l
-}
-
-func (w *world) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 func at(entity, resource string) zlimit.Level {
@@ -116,9 +108,7 @@ func parsed(t *testing.T, texts ...string) zlimit.Config {
 	var c zlimit.Config
 	for _, text := range texts {
 		var l zlimit.Limit
-		if err := l.UnmarshalText([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "UnmarshalText()", l.UnmarshalText([]byte(text)))
 		c.Limits = append(c.Limits, l)
 	}
 	return c
@@ -135,17 +125,17 @@ func (w *world) fill() {
 		{ID: "key-1", ParentID: "acme", Cascade: true},
 	} {
 		_, err := l.Entities.Create(ctx, e)
-		w.must(err)
+		check.Fatal(w.t, "Entities.Create()", err)
 	}
 	set := func(v zlimit.Level, limits ...string) {
 		w.t.Helper()
-		w.must(l.Limits.Set(ctx, v, parsed(w.t, limits...)))
+		check.Fatal(w.t, "Limits.Set()", l.Limits.Set(ctx, v, parsed(w.t, limits...)))
 	}
 	set(at("", "models"), "usd=100/month@UTC", "tpd=1000000/day@UTC")
 	for _, resource := range []string{"gpt", "bypassed", "banned", "beta", "closed"} {
 		set(at("", resource), "tpd=1000/day@UTC")
 	}
-	w.must(l.Resources.Put(ctx, zlimit.Resource{ID: "gpt", Within: "models"}))
+	check.Fatal(w.t, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "gpt", Within: "models"}))
 	set(at("org", ""), "tpd=5000000/day@UTC")
 	set(at("acme", ""), "tpd=2000/day@UTC", "rpm=60/min")
 	set(at("acme", "gpt"), "tpd=500/day@UTC", "credit=50/never")
@@ -154,7 +144,7 @@ func (w *world) fill() {
 	use := func(entity, resource string, amounts zlimit.Amounts, limits ...zlimit.Limit) {
 		w.t.Helper()
 		_, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: resource, Consume: amounts, Limits: limits})
-		w.must(err)
+		check.Fatal(w.t, "Acquire()", err)
 	}
 	use("acme", "gpt", zlimit.Amounts{"tpd": 300, "credit": 20})
 	use("key-1", "gpt", zlimit.Amounts{"tpd": 40})
@@ -165,21 +155,21 @@ func (w *world) fill() {
 	use("acme", "banned", zlimit.Amounts{"tpd": 70})
 	use("acme", "given", zlimit.Amounts{"rpd": 4}, zlimit.PerDay("rpd", 9))
 	lease, err := l.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "debt", Consume: zlimit.Amounts{"tpd": 1000}})
-	w.must(err)
-	w.must(lease.Adjust(zlimit.Amounts{"tpd": 4000}))
-	w.must(lease.Commit(ctx))
+	check.Fatal(w.t, "Acquire()", err)
+	check.Fatal(w.t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpd": 4000}))
+	check.Fatal(w.t, "Commit()", lease.Commit(ctx))
 	_, err = l.Limits.TopUp(ctx, zlimit.TopUpRequest{
 		Entity: "acme", Resource: "models", Amounts: zlimit.Amounts{"usd": 50_000_000_000}, Until: w.now.Add(time.Hour),
 	})
-	w.must(err)
+	check.Fatal(w.t, "Limits.TopUp()", err)
 	_, err = l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "acme", Resource: "gpt", Amounts: zlimit.Amounts{"credit": 1000}})
-	w.must(err)
+	check.Fatal(w.t, "Limits.TopUp()", err)
 	for v, turn := range map[zlimit.Level]func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error){
 		at("acme", "bypassed"): l.Limits.Bypass, at("acme", "banned"): l.Limits.Disable, at("acme", "beta"): l.Limits.Enable,
 		at("", "beta"): l.Limits.Disable, at("", "closed"): l.Limits.Disable,
 	} {
 		_, err := turn(ctx, v, nil)
-		w.must(err)
+		check.Fatal(w.t, "turn()", err)
 	}
 }
 
@@ -201,7 +191,7 @@ func (w *world) see() view {
 	v := view{map[string]int64{}, map[string][]string{}, map[zlimit.Level]zlimit.Switch{}, map[string]string{}, nil, ""}
 	for _, id := range []string{"org", "acme-2", "key-1"} {
 		e, err := l.Entities.Get(ctx, id)
-		w.must(err)
+		check.Fatal(w.t, "Entities.Get()", err)
 		if v.Parents[id] = e.ParentID; e.Cascade {
 			v.Parents[id] += ", charged"
 		}
@@ -211,17 +201,17 @@ func (w *world) see() view {
 			v.Parents[id] += ", " + e.Name
 		}
 		for b, err := range l.Entities.Buckets(ctx, id) {
-			w.must(err)
+			check.Fatal(w.t, "Entities.Get()", err)
 			for _, s := range b.Statuses {
 				v.Balances[fmt.Sprint(id, " ", b.Resource, " ", s.Limit.Name)] = s.Available
 			}
 		}
 	}
 	old, err := l.Entities.Get(ctx, "acme")
-	w.must(err)
+	check.Fatal(w.t, "Entities.Get()", err)
 	v.To = old.Metadata[ToKey]
 	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
-		w.must(err)
+		check.Fatal(w.t, "Entities.Get()", err)
 		if stored.Level.Entity == "" && stored.Level.Resource != "closed" {
 			continue
 		}
@@ -279,16 +269,12 @@ func stores(t *testing.T) map[string]func(t *testing.T) *world {
 	return map[string]func(t *testing.T) *world{
 		"memory": func(t *testing.T) *world {
 			s, err := memory.New(layout.Table)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "memory.New()", err)
 			return &world{t, s, zlimit.DefaultNamespace, noon}
 		},
 		"sqlite": func(t *testing.T) *world {
 			s, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"), layout.Table)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "sqlite.Open()", err)
 			t.Cleanup(func() { _ = s.Close() })
 			return &world{t, s, zlimit.DefaultNamespace, noon}
 		},
@@ -324,9 +310,7 @@ func TestRotate(t *testing.T) {
 func TestRotateAtOnce(t *testing.T) {
 	for range soak.Pick(100, 3000) {
 		s, err := memory.New(layout.Table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "memory.New()", err)
 		w := &world{t, s, zlimit.DefaultNamespace, noon}
 		w.fill()
 		var runs sync.WaitGroup
@@ -340,9 +324,9 @@ func TestRotateAtOnce(t *testing.T) {
 		runs.Wait()
 		l := w.limiter(s)
 		done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
-		w.must(err)
+		check.Fatal(w.t, "Run()", err)
 		w.reports(done)
-		w.must(l.Close())
+		check.Fatal(w.t, "Close()", l.Close())
 		if w.check(); t.Failed() {
 			return
 		}
@@ -355,9 +339,7 @@ func TestOneSuccessor(t *testing.T) {
 	for last := 0; last <= 60; last++ {
 		for _, after := range []bool{false, true} {
 			s, err := memory.New(layout.Table)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "memory.New()", err)
 			w := &world{t, s, zlimit.DefaultNamespace, noon}
 			w.fill()
 			m := &mortal{Store: s}
@@ -367,7 +349,7 @@ func TestOneSuccessor(t *testing.T) {
 			_ = dying.Close()
 			l := w.limiter(s)
 			old, err := l.Entities.Get(t.Context(), "acme")
-			w.must(err)
+			check.Fatal(w.t, "Entities.Get()", err)
 			_, err = l.Entities.Get(t.Context(), "acme-2")
 			if begun := err == nil; begun && old.Metadata[ToKey] != "acme-2" {
 				t.Fatalf("killed at call %d: the new entity exists, and the metadata of the old one is %v", last, old.Metadata)
@@ -383,7 +365,7 @@ func TestOneSuccessor(t *testing.T) {
 			if _, err := l.Entities.Get(t.Context(), "acme-9"); !errors.Is(err, zlimit.ErrEntityNotFound) {
 				t.Fatalf("killed at call %d: the other ID = %v, want ErrEntityNotFound", last, err)
 			}
-			w.must(l.Close())
+			check.Fatal(w.t, "Close()", l.Close())
 		}
 	}
 }
@@ -392,17 +374,15 @@ func TestOneSuccessor(t *testing.T) {
 func TestTwoSuccessorsAtOnce(t *testing.T) {
 	for i := range soak.Pick(100, 3000) {
 		s, err := memory.New(layout.Table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "memory.New()", err)
 		w := &world{t, s, zlimit.DefaultNamespace, noon}
 		w.fill()
 		from := "acme"
 		if i%2 == 1 {
 			l := w.limiter(s)
 			from = "unrecorded"
-			w.must(l.Limits.Set(t.Context(), at(from, ""), parsed(t, "tpd=10/day@UTC")))
-			w.must(l.Close())
+			check.Fatal(w.t, "Limits.Set()", l.Limits.Set(t.Context(), at(from, ""), parsed(t, "tpd=10/day@UTC")))
+			check.Fatal(w.t, "Close()", l.Close())
 		}
 		var runs sync.WaitGroup
 		var failed [2]error
@@ -420,7 +400,7 @@ func TestTwoSuccessorsAtOnce(t *testing.T) {
 				made++
 			}
 		}
-		w.must(l.Close())
+		check.Fatal(w.t, "Close()", l.Close())
 		if (failed[0] == nil) == (failed[1] == nil) || made != 1 {
 			t.Fatalf("two rotations at once = %v and %v, and made %d entities", failed[0], failed[1], made)
 		}
@@ -450,18 +430,18 @@ func rotateTwice(t *testing.T, w *world, m *mortal) int {
 	l := w.limiter(w.s)
 	dying, err := zlimit.New(t.Context(), store.NewHandle(m, false), zlimit.WithNamespace(w.namespace),
 		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
-	w.must(err)
+	check.Fatal(w.t, "zlimit.New()", err)
 	m.calls, m.last = 0, killed
 	first, err := Run(t.Context(), dying, "acme", "acme-2", func(string) {})
 	calls := m.calls
 	_ = dying.Close()
 	if killed == 0 {
-		w.must(err)
+		check.Fatal(w.t, "Run()", err)
 	}
 	w.refusesNew(l)
 	w.now = w.now.Add(50 * time.Second) // requests a minute flow in meanwhile
 	done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
-	w.must(err)
+	check.Fatal(w.t, "Run()", err)
 	if killed == 0 && !done.Repeated {
 		t.Errorf("the second run says %+v, want that all was done", done)
 	}
@@ -470,9 +450,9 @@ func rotateTwice(t *testing.T, w *world, m *mortal) int {
 		w.reports(first)
 	}
 	repeated, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
-	w.must(err)
+	check.Fatal(w.t, "Run()", err)
 	w.reports(repeated)
-	w.must(l.Close())
+	check.Fatal(w.t, "Close()", l.Close())
 	w.check()
 	return calls
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -31,16 +32,12 @@ func (s *throttled) Write(ctx context.Context, w store.Write) (store.Result, err
 
 func TestBenchTellsThrottles(t *testing.T) {
 	memory, err := zlimit.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Memory()", err)
 	calls := &meter{}
 	calls.reset()
 	s := &throttled{Store: store.Of(memory)}
 	l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithObserver(calls.observe))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	b := &load{keys: 1, concurrency: 1, cost: 1, rate: 400, duration: time.Second, resource: "r", limit: zlimit.PerSecond("t", 1000)}
 	tally, _ := b.run(t.Context(), l, time.Now, func(time.Duration, int64, int64) {})
 	r := b.report("memory:", tally, calls, time.Second, 0)

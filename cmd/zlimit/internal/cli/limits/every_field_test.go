@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -16,13 +17,9 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 			alone.Limits = []zlimit.Limit{}
 		}
 		said, err := json.Marshal(level{Level: at, config: alone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		without, err := json.Marshal(level{Level: at, config: zlimit.Config{Limits: []zlimit.Limit{}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Marshal()", err)
 		if bytes.Equal(said, without) {
 			t.Errorf("limits get -o json leaves the field out: %s", said)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 	"github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -22,12 +23,8 @@ func TestDefaultStateFile(t *testing.T) {
 	sh := &shell.Shell{Env: os.Getenv, Stderr: io.Discard}
 	for _, backend := range []string{quota.BackendSQLite, quota.BackendYAML} { // the YAML file wins where both are there
 		l, err := quota.NewWithConfig(t.Context(), quota.Config{Backend: backend})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(l.Persist(t.Context()), l.Close()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "quota.NewWithConfig()", err)
+		check.Fatal(t, "Persist() and Close()", errors.Join(l.Persist(t.Context()), l.Close()))
 		f, err := stateFileAt(sh, "")
 		if err != nil || f.format != backend || f.written.IsZero() {
 			t.Errorf("stateFileAt() = %+v, %v; want the %s file that a limiter has written", f, err, backend)
@@ -42,18 +39,12 @@ func TestDefaultStateFile(t *testing.T) {
 func TestLastWriteOfLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	store, err := quotasqlite.Open(t.Context(), path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "quotasqlite.Open()", err)
 	defer func() { _ = store.Close() }()
-	if err := store.Record(t.Context(), quota.Charge{Request: quota.Request{Model: "m"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Record()", store.Record(t.Context(), quota.Charge{Request: quota.Request{Model: "m"}}))
 	long := time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
 	late := long.Add(time.Hour)
-	if err := errors.Join(os.Chtimes(path, long, long), os.Chtimes(path+"-wal", late, late)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Chtimes()", errors.Join(os.Chtimes(path, long, long), os.Chtimes(path+"-wal", late, late)))
 	f, err := inspect(path)
 	if err != nil || !f.written.Equal(late) {
 		t.Errorf("inspect() = %+v, %v; want written %v", f, err, late)
