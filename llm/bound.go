@@ -209,7 +209,7 @@ var bounds = map[API][]string{
 	APIBedrockConverse:    {"inferenceConfig.maxTokens"},
 	"": { // of the makers of models on Bedrock and Vertex AI
 		"max_tokens_to_sample", "max_gen_len", "maxTokens", "textGenerationConfig.maxTokenCount", "inferenceConfig.max_new_tokens", "inferenceConfig.maxNewTokens",
-		"parameters.max_new_tokens", "parameters.maxOutputTokens",
+		"parameters.max_new_tokens", "parameters.maxOutputTokens", "n_predict",
 	},
 }
 

@@ -256,7 +256,7 @@ func (q *question) long(path, raw []byte) {
 }
 
 // text counts strings. Pieces of other values, such as numbers, are not counted.
-func (q *question) text(bytes int) {
+func (q *question) text(_ []byte, bytes int) {
 	if q.source != nil {
 		q.source.data += int64(bytes)
 		return

@@ -84,6 +84,7 @@ const (
 	CountImageCacheRead // the part of CountCacheRead that is pictures
 	countSeconds        // seconds of sound in the prompt, whose tokens only the total has
 
+	countUncached        // what neither came from a cache nor was written to one, where the input includes these
 	countCacheWriteShort // the part of CountCacheWrite that is kept for five minutes
 	countEnd
 )

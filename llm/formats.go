@@ -54,6 +54,16 @@ var chatCounts = map[string]Count{
 	"server_side_tool_usage_details.web_search_calls": CountSearches,
 }
 
+// serverCounts are those that llama.cpp has beside the usage of others, or in place of it. What it has processed of a prompt does not include
+// what its cache had.
+var serverCounts = map[string]Count{
+	"tokens_evaluated":    CountInput,
+	"tokens_predicted":    CountOutput,
+	"timings.prompt_n":    countUncached,
+	"timings.cache_n":     CountCacheRead,
+	"timings.predicted_n": CountOutput,
+}
+
 // toolCounts are calls of the tools of xAI and of Qwen beside searches of the web, which are charged like these. Calls of an application's
 // own tools cost nothing.
 var toolCounts = map[string]Count{
@@ -198,7 +208,7 @@ var makerCounts = map[string]Count{
 
 // Formats returns the built-in formats, in the order of their matching. The caller may change them.
 func Formats() []Format {
-	chat := join(under(join(chatCounts, toolCounts), "usage."), breakdownCounts, under(llamaCounts, "", "event."))
+	chat := join(under(join(chatCounts, toolCounts), "usage."), breakdownCounts, serverCounts, under(llamaCounts, "", "event."))
 	chatText := below([]string{"choices.delta.", "choices.message."}, "content", "refusal", "function_call.arguments", "tool_calls.function.arguments",
 		"tool_calls.custom.input", "audio.transcript")
 	for _, at := range []string{"choices.delta.", "choices.message."} { // that many servers repeat
@@ -248,7 +258,11 @@ func Formats() []Format {
 		},
 		{
 			API: APIOpenAICompletions, Paths: deployments("/completions"), Usage: chat, InputHasCache: true,
-			Text: append([]string{"choices.text"}, chatText...), Model: []string{"model"}, Service: []string{"service_tier"}, Finish: []string{"choices.finish_reason"},
+			Text: append([]string{"choices.text", "content"}, chatText...), Model: []string{"model"}, Service: []string{"service_tier"}, Finish: []string{"choices.finish_reason", "stop_type"},
+		},
+		{ // of llama.cpp, whose requests need not name a model
+			API: "llama.cpp completion", Paths: []string{"/completion", "/infill"}, DefaultModel: "llama.cpp",
+			Usage: serverCounts, InputHasCache: true, Text: []string{"content"}, Model: []string{"model"}, Finish: []string{"stop_type"},
 		},
 		{ // the usage is in the body, or in the event that ends a stream: completed, incomplete or failed
 			API: APIOpenAIResponses, Paths: []string{"/responses", "/responses/compact"},

@@ -101,7 +101,10 @@ type spot struct {
 }
 
 // A text is one of the forms in which an answer has the same text.
-type text struct{ group, form int }
+type text struct {
+	group, form int
+	whole       bool // an event may have all of it so far
+}
 
 // alone is the text that an answer has in one form.
 var alone = text{group: -1}
@@ -132,8 +135,9 @@ type format struct {
 	terms  []term
 	tests  []test
 	arrays map[string]*array
-	groups int // of texts that come in several forms
-	forms  int // of any group, at most
+	groups int    // of texts that come in several forms
+	forms  int    // of any group, at most
+	whole  []bool // by group, whether events may have the whole text so far
 
 	uses atomic.Pointer[map[string]use] // of paths that answers had; a map is not changed
 }
@@ -271,16 +275,17 @@ func (c *format) add(name string, count Count) {
 // addText adds a place of text, or several that are forms of the same text.
 func (c *format) addText(places string) {
 	forms := strings.Split(places, "|")
-	group := -1
-	if len(forms) > 1 {
+	group, whole := -1, isWhole(places)
+	if len(forms) > 1 || whole {
 		group = c.groups
 		c.groups++
 		c.forms = max(c.forms, len(forms))
+		c.whole = append(c.whole, whole)
 	}
 	for i, place := range forms {
 		t := &alone
 		if group >= 0 {
-			t = &text{group, i}
+			t = &text{group, i, whole}
 		}
 		if above, ok := strings.CutSuffix(place, "*"); ok {
 			c.below = append(c.below, wild{above, spot{text: t}})

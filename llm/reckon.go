@@ -78,7 +78,9 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	f, n := &t.facts, &t.facts.counts
 	u.Input, u.CacheRead, u.CacheWrite = n[CountInput], n[CountCacheRead], n[CountCacheWrite]
 	u.CacheWrite = max(u.CacheWrite, n[CountCacheWriteHour]+n[countCacheWriteShort]) // some servers have the parts alone
-	if cache := u.CacheRead + u.CacheWrite; u.Input >= cache && t.inclusive(cache) {
+	if cache := u.CacheRead + u.CacheWrite; f.has[countUncached] {
+		u.Input = max(n[countUncached], u.Input-cache)
+	} else if u.Input >= cache && t.inclusive(cache) {
 		u.Input -= cache
 	}
 	u.Input += n[CountToolInput]
@@ -96,7 +98,7 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 		u.ImageOutput = u.Output
 	}
 	u.Searches = n[CountSearches]
-	prompt = f.has[CountInput] && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
+	prompt = (f.has[CountInput] || f.has[countUncached]) && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
 	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
 }
 

@@ -17,8 +17,8 @@ type scanner struct {
 	scalar func(path, raw []byte)
 	// long takes the beginning of a scalar that was asked for and is longer than is kept; nil for no one to take it.
 	long func(path, raw []byte)
-	// text takes the length in bytes of a piece of a string that is counted.
-	text func(bytes int)
+	// text takes a piece of a string that is counted, and its length in bytes. Of an escape it gets the length alone. It must not keep the piece.
+	text func(piece []byte, bytes int)
 	// document is called at the end of an object that is in no other object.
 	document func()
 	// closed is called before the end of each object and array, whose path it gets; nil for no one to call.
@@ -138,7 +138,7 @@ func endOfText(p []byte) int {
 func (s *scanner) take(piece []byte, length int) {
 	switch s.want {
 	case counted:
-		s.text(length)
+		s.text(piece, length)
 	case kept:
 		for _, b := range piece {
 			s.keep(b)
@@ -221,7 +221,7 @@ func (s *scanner) escape(b byte) {
 		s.state, s.hex, length = scanStringHex, 4, 3 // most characters so written take three bytes
 	}
 	if s.want == counted {
-		s.text(length)
+		s.text(nil, length)
 	}
 }
 

@@ -35,14 +35,16 @@ type tally struct {
 	scanner  *scanner
 	at       *spot // of the scalar that is scanned
 	document facts
-	bad      bool    // it has a number that cannot be true
-	said     bool    // it has said anything
-	forms    []int64 // bytes of text, by group and form
-	adding   []int64 // by term, of the element under way, or of a place that is in no element
-	sums     counts  // of elements
-	matches  []bool  // by test, of the element under way
-	stepBy   string  // the model of the element under way
-	steps    []part  // the elements of other models
+	bad      bool      // it has a number that cannot be true
+	said     bool      // it has said anything
+	plain    int64     // bytes of text that it has in one form
+	forms    []int64   // bytes of text, by group and form
+	repeats  []*repeat // by group and form, of texts that an event may have as a whole so far; nil before the first one
+	adding   []int64   // by term, of the element under way, or of a place that is in no element
+	sums     counts    // of elements
+	matches  []bool    // by test, of the element under way
+	stepBy   string    // the model of the element under way
+	steps    []part    // the elements of other models
 
 	lastRaw  []byte // a string as it was written last, and what it says
 	lastText string
@@ -159,7 +161,7 @@ func isSaid(path []byte) bool {
 }
 
 // text counts a piece of text, or of a picture.
-func (t *tally) text(bytes int) {
+func (t *tally) text(piece []byte, bytes int) {
 	in := t.at.text
 	if in == nil {
 		if !t.drawing && bytes > 0 {
@@ -168,27 +170,46 @@ func (t *tally) text(bytes int) {
 		}
 		return
 	}
-	if in.group >= 0 {
-		t.forms[in.group*t.format.forms+in.form] += int64(bytes)
-		t.said = true
+	if in.group < 0 {
+		t.streamed += int64(bytes)
+		t.plain += int64(bytes)
 		return
 	}
-	t.streamed += int64(bytes)
+	t.said = true
+	at := in.group*t.format.forms + in.form
+	if !in.whole || !t.call.Stream {
+		t.forms[at] += int64(bytes)
+		return
+	}
+	if t.repeats == nil {
+		t.repeats = make([]*repeat, len(t.forms))
+	}
+	if t.repeats[at] == nil {
+		t.repeats[at] = new(repeat)
+	}
+	t.repeats[at].write(piece, bytes)
+	t.forms[at] = t.repeats[at].more()
 }
 
-// repeated returns the bytes of text that the document under way has in several forms.
+// repeated returns the bytes of text that the document under way has in several forms, beside those that it has in one. A whole text so far
+// repeats the pieces beside it.
 func (t *tally) repeated() (bytes int64) {
 	if !t.said {
 		return 0
 	}
+	whole := int64(0)
 	for group := range t.format.groups {
 		longest := int64(0)
 		for _, n := range t.forms[group*t.format.forms : (group+1)*t.format.forms] {
 			longest = max(longest, n)
 		}
-		bytes += longest
+		if t.format.whole[group] {
+			whole += longest
+		} else {
+			bytes += longest
+		}
 	}
-	return bytes
+	return bytes + max(0, whole-bytes-t.plain)
 }
 
 // scalar takes a scalar of the answer.
@@ -394,10 +415,17 @@ var promptCounts = [...]Count{CountInput, CountCacheRead, CountCacheWrite}
 // endDocument takes over what a whole document says. One with a number that cannot be true reports nothing.
 func (t *tally) endDocument() {
 	if !t.said {
+		t.plain = 0
 		return
 	}
 	t.streamed += t.repeated()
+	t.plain = 0
 	clear(t.forms)
+	for _, r := range t.repeats {
+		if r != nil {
+			r.end()
+		}
+	}
 	d, f := &t.document, &t.facts
 	if !t.bad {
 		t.report(d, f)
