@@ -38,6 +38,8 @@ type Call struct {
 	// Output is the most tokens that the answer may take, over all of its choices, or the default where the request does
 	// not say. It is the greatest number that the request has for it, under any name.
 	Output int64 `json:"output"`
+
+	sound string // the format of sound that the request asks for
 }
 
 // Bounds and defaults of calls.
@@ -181,6 +183,8 @@ var settings = map[string]func(q *question, raw []byte){
 	"serviceTier":                  (*question).service,
 	"serviceTier.type":             (*question).service,
 	"speed":                        (*question).speed,
+	"audio.format":                 (*question).sound,
+	"response_format":              (*question).sound,
 	"performanceConfig.latency":    (*question).speed,
 	"stream_options.include_usage": func(q *question, raw []byte) { q.option = q.instead(raw, "true") },
 	"context_management.edits.type": func(q *question, raw []byte) {
@@ -335,6 +339,13 @@ func (q *question) speed(raw []byte) {
 	name := ""
 	_ = json.Unmarshal(raw, &name)
 	q.call.Speed = cmp.Or(strings.ToLower(name), q.call.Speed)
+}
+
+// sound notes the requested format of sound. Other formats of responses are objects, or no sound.
+func (q *question) sound(raw []byte) {
+	name := ""
+	_ = json.Unmarshal(raw, &name)
+	q.call.sound = cmp.Or(name, q.call.sound)
 }
 
 // check looks at a body that was written whole. A body that another parser reads differently may name another model

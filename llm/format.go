@@ -57,6 +57,11 @@ type Format struct {
 	Failure []string `json:"failure,omitempty"`
 
 	pictures []string // what the model draws, whose data come before the usage
+	sounds   []string // what it says, in base64
+	media    []string // either of them, with its type beside it
+
+	soundFormat string // of sounds, where the request names none
+	soundEvents bool   // the type of an event says whether its text is sound
 
 	// The name of a response that may be made in the background, and how far the provider is; nil if none is.
 	id, stage []string

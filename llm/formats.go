@@ -255,6 +255,7 @@ func Formats() []Format {
 			Usage: chat, InputHasCache: true, Text: chatText, Model: []string{"model"}, Service: []string{"service_tier", "usage.service_tier"}, Finish: []string{"choices.finish_reason", "completion_message.stop_reason", "event.stop_reason"},
 			Speed: []string{"usage.speed"}, Region: []string{"usage.inference_geo"},
 			pictures: []string{"choices.delta.images.image_url.url", "choices.message.images.image_url.url"},
+			sounds:   []string{"choices.delta.audio.data", "choices.message.audio.data"}, soundFormat: "pcm16", // which streams must be
 		},
 		{
 			API: APIOpenAICompletions, Paths: deployments("/completions"), Usage: chat, InputHasCache: true,
@@ -271,7 +272,7 @@ func Formats() []Format {
 			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens", "incomplete_details.reason", "response.incomplete_details.reason"},
 			Failure: []string{"status=failed", "response.status=failed"},
 			id:      []string{"id", "response.id"}, stage: []string{"status", "response.status"},
-			pictures: []string{"output.result", "partial_image_b64"},
+			pictures: []string{"output.result", "partial_image_b64"}, soundEvents: true, soundFormat: "pcm16",
 		},
 		{API: APIOpenAIEmbeddings, Paths: deployments("/embeddings"), InputOnly: true, Usage: chat, InputHasCache: true, Model: []string{"model"}},
 		{
@@ -279,10 +280,10 @@ func Formats() []Format {
 			Usage: mediaCounts, InputHasCache: true, pictures: []string{"data.b64_json", "data.url", "b64_json"},
 		},
 		{
-			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations"),
+			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations", "/audio/speech"),
 			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.prompt_audio_seconds": countSeconds}), Text: []string{"text", "delta"},
+			sounds: []string{"audio"}, soundFormat: "mp3", // of speech
 		},
-		{API: APIOpenAIAudio, Paths: deployments("/audio/speech"), InputOnly: true, Usage: mediaCounts},
 		{API: APIBatches, Paths: []string{"/batches", "/models/{model}:batchGenerateContent"}, DefaultModel: "batches", InputOnly: true},
 		{ // the usage is in the body; in a stream the input comes with the first event, and the output so far with each message_delta
 			API: APIAnthropicMessages, Paths: []string{"/messages"}, Usage: under(messages, "", "message."), Text: messagesText,
@@ -302,7 +303,7 @@ func Formats() []Format {
 			Service: []string{"usageMetadata.serviceTier", "usageMetadata.trafficType", "serviceTier", "usage_metadata.service_tier", "usage_metadata.traffic_type"},
 			Failure: []string{"promptFeedback.blockReason", "prompt_feedback.block_reason"},
 
-			pictures: []string{"candidates.content.parts.inlineData.data", "candidates.content.parts.inline_data.data"},
+			media: []string{"candidates.content.parts.inlineData.data", "candidates.content.parts.inline_data.data"},
 		},
 		{ // the usage is in the body, or in the event that completes a stream
 			API: APIGeminiInteractions, Paths: []string{"/interactions"},
@@ -314,6 +315,7 @@ func Formats() []Format {
 			Service: []string{"service_tier", "interaction.service_tier"},
 			Failure: []string{"status=failed", "interaction.status=failed"},
 			id:      []string{"id", "interaction.id"}, stage: []string{"status", "interaction.status"},
+			media: []string{"delta.data", "delta.content.data", "outputs.data", "steps.content.data"},
 		},
 		{
 			API: APIGeminiEmbeddings, Paths: []string{"/models/{model}:embedContent", "/models/{model}:batchEmbedContents"}, InputOnly: true,

@@ -87,6 +87,10 @@ const (
 	roleFailure
 	roleFailureValue // one of the values of the spot is a failure
 	rolePicture      // the data of a picture, or where it is
+	roleSound        // the data of sound
+	roleMedium       // the data of a picture or of sound
+	roleMediumKind   // the type of a medium
+	roleEvent        // the type of an event, which says what its text is
 	rolePartModel    // the model of an element that is added up
 )
 
@@ -212,6 +216,15 @@ func (f *Format) compile() *format {
 	c.mark(roleRegion, f.Region...)
 	c.mark(roleFinish, f.Finish...)
 	c.mark(rolePicture, f.pictures...)
+	c.mark(roleSound, f.sounds...)
+	for _, place := range f.media {
+		c.mark(roleMedium, place)
+		above := place[:strings.LastIndexByte(place, '.')+1]
+		c.mark(roleMediumKind, above+"mimeType", above+"mime_type")
+	}
+	if f.soundEvents {
+		c.mark(roleEvent, "type")
+	}
 	c.mark(roleDelay, "error.details.retryDelay") // of Google, also behind the calls of others
 	c.mark(roleID, f.id...)
 	c.mark(roleStage, f.stage...)

@@ -19,7 +19,9 @@ func (t *tally) usage(atEnd bool) Usage {
 	case r.blank && atEnd && !f.failed && !f.withheld && !r.prompt: // nothing of it was understood, so that the estimate stands
 		u.Output = t.call.Output
 	default:
-		u.Output += tokensOf(r.streamed - r.settled)
+		said := r.sound.tokens(r.hushed, t.call.Output)
+		u.AudioOutput += said
+		u.Output += said + tokensOf(r.streamed-r.settled)
 		if !r.answer {
 			t.addUnseen(&u)
 		}
@@ -31,7 +33,8 @@ func (t *tally) usage(atEnd bool) Usage {
 // addUnseen adds what came and is no text: a thousand tokens for each picture, as in a prompt, and at most the bound for an answer in
 // an encoding that is not understood.
 func (t *tally) addUnseen(u *Usage) {
-	drawn := times(opaqueTokens, t.pictures)
+	pictures, _ := t.seen()
+	drawn := times(opaqueTokens, pictures)
 	u.ImageOutput += drawn
 	u.Output += drawn + min(tokensOf(t.unread), t.call.Output)
 }
@@ -41,29 +44,37 @@ type reading struct {
 	prompt, answer bool  // whose counts are there
 	streamed       int64 // bytes of text that came
 	settled        int64 // how many of them the counts include
+	sound          heard // that came
+	hushed         int64 // how much of it the counts include
 	blank          bool  // no answer is reported, and none came
 }
 
-// isSettled reports whether the counts of the answer include all of its text.
-func (r *reading) isSettled() bool { return r.answer && r.settled == r.streamed }
+// isSettled reports whether the counts of the answer include all of its text and sound.
+func (r *reading) isSettled() bool {
+	return r.answer && r.settled == r.streamed && r.hushed == r.sound.quarters
+}
 
 // read sorts the reported counts into the classes of a usage.
 func (t *tally) read(u *Usage, atEnd bool) reading {
-	r := reading{streamed: t.streamed + t.repeated(), settled: t.settled}
+	r := reading{streamed: t.streamed + t.repeated(), settled: t.settled, hushed: t.hushed}
+	_, r.sound = t.seen()
+	if t.document.sounds {
+		r.streamed, r.sound = r.streamed-t.plain, r.sound.add(quarters*t.plain, t.ownRate())
+	}
 	if t.total {
-		r.settled = r.streamed
+		r.settled, r.hushed = r.streamed, r.sound.quarters
 	}
 	r.prompt, r.answer = t.split(u)
-	silent := r.streamed > 0 && !t.total // a zero beside text says nothing
+	silent := r.streamed+r.sound.quarters > 0 && !t.total // a zero beside text or sound says nothing
 	r.answer = r.answer && (u.Output > 0 || !silent)
 	u.Mismatch = t.compare(u, &r.prompt, &r.answer)
 	if !r.prompt {
 		u.Input = t.call.Input
 	}
 	if u.Output == 0 && silent {
-		r.answer, r.settled = false, 0
+		r.answer, r.settled, r.hushed = false, 0, 0
 	}
-	r.blank = !r.answer && r.streamed == 0
+	r.blank = !r.answer && r.streamed+r.sound.quarters == 0
 	if r.blank && atEnd && r.prompt && (t.hasEnded() || t.bare) {
 		r.answer = true
 	}
@@ -96,6 +107,9 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	u.ImageOutput = min(n[CountImageOutput], u.Output-u.AudioOutput)
 	if t.format.API == APIOpenAIImages && !f.has[CountImageOutput] { // an answer there is of pictures
 		u.ImageOutput = u.Output
+	}
+	if t.format.API == APIOpenAIAudio && t.sound.quarters > 0 && !f.has[CountAudioOutput] { // and one of speech is of sound
+		u.AudioOutput = u.Output
 	}
 	u.Searches = n[CountSearches]
 	prompt = (f.has[CountInput] || f.has[countUncached]) && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
@@ -192,5 +206,5 @@ func (n *counts) uncached(within bool) int64 {
 
 // refused reports whether the answer is an error and nothing else. The tally is locked.
 func (t *tally) refused() bool {
-	return t.facts.failed && t.streamed+t.repeated() == 0 && t.facts.has == [countEnd]bool{} && t.facts.beside == counts{}
+	return t.facts.failed && t.streamed+t.repeated()+t.sound.quarters == 0 && t.facts.has == [countEnd]bool{} && t.facts.beside == counts{}
 }

@@ -9,7 +9,9 @@ import (
 const wholly = "choices.message."
 
 // isWhole reports whether events may have the whole text so far at a place.
-func isWhole(place string) bool { return strings.HasPrefix(place, wholly) || strings.Contains(place, "."+wholly) }
+func isWhole(place string) bool {
+	return strings.HasPrefix(place, wholly) || strings.Contains(place, "."+wholly)
+}
 
 // A repeat is the text at a place of a stream, which an event may have as a whole so far. It knows the last event by a hash.
 type repeat struct {

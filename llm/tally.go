@@ -25,6 +25,9 @@ type tally struct {
 	settled  int64  // how many of them the last report of the output knows
 	pictures int64  // that came, whole or not
 	drawing  bool   // one of them is under way
+	sound    heard  // that came
+	hushed   int64  // how many quarters of it the last report of the output knows
+	medium   medium // that is under way
 	unread   int64  // bytes in an encoding that is not understood
 	bare     bool   // a header reports the prompt, and no answer
 	total    bool   // a header reports all of the output
@@ -56,6 +59,7 @@ type facts struct {
 	has      [countEnd]bool
 	beside   counts // what counts do not include
 	finished bool
+	sounds   bool          // its text in one form is sound
 	withheld bool          // a filter or an error has ended the answer
 	failed   bool          // the answer is an error, with any status
 	limited  bool          // the error is a rate limit
@@ -82,7 +86,7 @@ func newTally(call Call, f *format) *tally {
 // newScanner returns a scanner that reports to the tally. The tally must be locked while the scanner writes.
 func (t *tally) newScanner() *scanner {
 	t.scanner = &scanner{interest: t.interest, scalar: t.scalar, long: t.long, text: t.text, document: t.endDocument}
-	if len(t.format.arrays) > 0 {
+	if len(t.format.arrays)+len(t.format.media) > 0 {
 		t.scanner.closed = t.closed
 	}
 	return t.scanner
@@ -127,7 +131,7 @@ func (t *tally) find(path []byte) interest {
 // interestAt returns the use of a scalar at a place that the format, or all formats, name.
 func (t *tally) interestAt(path []byte) interest {
 	if t.at = t.format.spots[string(path)]; t.at != nil {
-		if t.at.text != nil || t.at.roles == rolePicture {
+		if t.at.text != nil || t.at.roles&(rolePicture|roleSound|roleMedium) != 0 {
 			return counted
 		}
 		return kept
@@ -164,10 +168,7 @@ func isSaid(path []byte) bool {
 func (t *tally) text(piece []byte, bytes int) {
 	in := t.at.text
 	if in == nil {
-		if !t.drawing && bytes > 0 {
-			t.drawing = true
-			t.pictures++
-		}
+		t.data(int64(bytes))
 		return
 	}
 	if in.group < 0 {
@@ -189,6 +190,21 @@ func (t *tally) text(piece []byte, bytes int) {
 	}
 	t.repeats[at].write(piece, bytes)
 	t.forms[at] = t.repeats[at].more()
+}
+
+// data counts a piece of a picture or of sound.
+func (t *tally) data(bytes int64) {
+	switch {
+	case t.at.roles&roleMedium != 0:
+		t.medium.chars += bytes
+		t.said = true
+	case t.at.roles&roleSound != 0:
+		t.sound = t.sound.add(quarters*bytes, t.ownRate())
+		t.said = true
+	case !t.drawing && bytes > 0:
+		t.drawing = true
+		t.pictures++
+	}
 }
 
 // repeated returns the bytes of text that the document under way has in several forms, beside those that it has in one. A whole text so far
@@ -301,7 +317,10 @@ func (t *tally) play(s *spot, raw []byte) {
 			d.failed = d.failed || is(raw, value)
 		}
 	}
-	if s.roles&^(roleID|roleStage|roleFailureValue) == 0 {
+	if s.roles&roleEvent != 0 {
+		d.sounds = isSoundEvent(raw)
+	}
+	if s.roles&^(roleID|roleStage|roleFailureValue|roleEvent) == 0 {
 		return
 	}
 	text := t.string(raw)
@@ -326,6 +345,9 @@ func (t *tally) play(s *spot, raw []byte) {
 	}
 	if s.roles&rolePartModel != 0 {
 		t.stepBy = text
+	}
+	if s.roles&roleMediumKind != 0 {
+		t.medium.kind = text
 	}
 	if s.roles&roleFailure != 0 && !isFine(raw) {
 		if text == "" {
@@ -357,6 +379,7 @@ func (t *tally) closed(path []byte) {
 	if t.scanner.open[len(t.scanner.open)-1] != '{' {
 		return
 	}
+	t.endMedium()
 	a := t.format.array(path)
 	if a == nil {
 		return
@@ -419,7 +442,7 @@ func (t *tally) endDocument() {
 		return
 	}
 	t.streamed += t.repeated()
-	t.plain = 0
+	t.endEvent()
 	clear(t.forms)
 	for _, r := range t.repeats {
 		if r != nil {
@@ -476,7 +499,7 @@ func (t *tally) report(d, f *facts) {
 		}
 	}
 	if d.counts[CountOutput]+d.counts[CountReasoning]+d.counts[CountTotal] > 0 {
-		t.settled = t.streamed
+		t.settled, t.hushed = t.streamed, t.sound.quarters
 	}
 	for c, n := range d.beside {
 		f.beside[c] = max(f.beside[c], n)
@@ -507,10 +530,14 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 // newWriter returns what takes a body of a content type apart.
 func (t *tally) newWriter(contentType string) writer {
 	mediaType, _, _ := bytes.Cut([]byte(contentType), []byte{';'})
-	switch strings.ToLower(strings.TrimSpace(string(mediaType))) {
-	case "text/event-stream":
+	switch kind := strings.ToLower(strings.TrimSpace(string(mediaType))); {
+	case len(t.format.sounds) > 0 && isSound(kind):
+		return soundBody{t, soundRate(contentType)}
+	case len(t.format.sounds) > 0 && kind == "application/octet-stream":
+		return soundBody{t, t.ownRate()}
+	case kind == "text/event-stream":
 		return t.newFramed(true)
-	case "application/vnd.amazon.eventstream":
+	case kind == "application/vnd.amazon.eventstream":
 		t.messages = true
 		return &messageReader{data: t.newScanner(), failure: t.exception}
 	default: // one document, or several, such as the array of streamGenerateContent
