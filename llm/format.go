@@ -77,20 +77,24 @@ const (
 	CountCacheWrite
 	CountOutput
 	CountReasoning
-	CountToolInput      // what tools of the provider add to the prompt
-	CountCacheWriteHour // the part of CountCacheWrite that is kept for an hour
-	CountAudioInput     // the part of CountInput that is sound
-	CountAudioOutput    // the part of CountOutput that is sound
-	CountSearches       // searches of the web that a tool of the provider made
-	CountTotal          // the provider's own total, which the other counts are compared with
-	CountAudioCacheRead // the part of CountCacheRead that is sound
-	CountImageInput     // the part of CountInput that is pictures
-	CountImageOutput    // the part of CountOutput that is pictures
-	CountImageCacheRead // the part of CountCacheRead that is pictures
-	countSeconds        // seconds of sound in the prompt, whose tokens only the total has
+	CountToolInput         // what tools of the provider add to the prompt
+	CountCacheWriteHour    // the part of CountCacheWrite that is kept for an hour
+	CountAudioInput        // the part of CountInput that is sound
+	CountAudioOutput       // the part of CountOutput that is sound
+	CountSearches          // searches of the web that a tool of the provider made
+	CountTotal             // the provider's own total, which the other counts are compared with
+	CountAudioCacheRead    // the part of CountCacheRead that is sound
+	CountImageInput        // the part of CountInput that is pictures
+	CountImageOutput       // the part of CountOutput that is pictures
+	CountImageCacheRead    // the part of CountCacheRead that is pictures
+	CountCacheWrite12Hours // the part of CountCacheWrite that is kept for twelve hours
+	CountVideoInput        // the part of CountInput that is videos
+	CountVideoOutput       // the part of CountOutput that is videos
+	countSeconds           // seconds of sound in the prompt, whose tokens only the total has
 
 	countUncached        // what neither came from a cache nor was written to one, where the input includes these
-	countCacheWriteShort // the part of CountCacheWrite that is kept for five minutes
+	countCacheWriteShort // the part of CountCacheWrite that is kept for less than an hour
+	countVideoCacheRead  // the part of CountCacheRead that is videos
 	countEnd
 )
 

@@ -20,6 +20,13 @@ var chatCounts = map[string]Count{
 	"completion_tokens_details.reasoning_tokens": CountReasoning,
 	"completion_tokens_details.audio_tokens":     CountAudioOutput,
 	"completion_tokens_details.image_tokens":     CountImageOutput,
+	"prompt_tokens_details.video_tokens":         CountVideoInput,
+	"completion_tokens_details.video_tokens":     CountVideoOutput,
+
+	"prompt_tokens_details.cached_tokens_details.audio_tokens":        CountAudioCacheRead,
+	"prompt_tokens_details.cached_tokens_details.image_tokens":        CountImageCacheRead,
+	"prompt_tokens_details.cache_write_tokens_details.ttl_12h_tokens": CountCacheWrite12Hours,
+	"prompt_tokens_details.cache_write_tokens_details.ttl_30m_tokens": countCacheWriteShort,
 
 	"input_tokens":     CountInput,
 	"output_tokens":    CountOutput,
@@ -110,15 +117,16 @@ const otherSteps = "+iterations[type!=message&type!=fallback_message]."
 
 // The counts of Converse.
 var converseCounts = map[string]Count{
-	"inputTokens":                      CountInput,
-	"cacheReadInputTokens":             CountCacheRead,
-	"cacheReadInputTokenCount":         CountCacheRead,
-	"cacheWriteInputTokens":            CountCacheWrite,
-	"cacheWriteInputTokenCount":        CountCacheWrite,
-	"cacheDetails[ttl=1h].inputTokens": CountCacheWriteHour,
-	"cacheDetails[ttl=5m].inputTokens": countCacheWriteShort,
-	"outputTokens":                     CountOutput,
-	"totalTokens":                      CountTotal,
+	"inputTokens":                       CountInput,
+	"cacheReadInputTokens":              CountCacheRead,
+	"cacheReadInputTokenCount":          CountCacheRead,
+	"cacheWriteInputTokens":             CountCacheWrite,
+	"cacheWriteInputTokenCount":         CountCacheWrite,
+	"cacheDetails[ttl=12h].inputTokens": CountCacheWrite12Hours,
+	"cacheDetails[ttl=1h].inputTokens":  CountCacheWriteHour,
+	"cacheDetails[ttl=5m].inputTokens":  countCacheWriteShort,
+	"outputTokens":                      CountOutput,
+	"totalTokens":                       CountTotal,
 }
 
 // The counts of OpenAI's responses.
@@ -131,6 +139,13 @@ var responseCounts = map[string]Count{
 	"usage.output_tokens_details.reasoning_tokens":  CountReasoning,
 	"usage.output_tokens_details.audio_tokens":      CountAudioOutput,
 	"usage.total_tokens":                            CountTotal,
+	"usage.input_tokens_details.image_tokens":       CountImageInput,
+	"usage.output_tokens_details.image_tokens":      CountImageOutput,
+
+	"usage.input_tokens_details.cache_write_tokens_details.ttl_12h_tokens": CountCacheWrite12Hours,
+	"usage.input_tokens_details.cache_write_tokens_details.ttl_30m_tokens": countCacheWriteShort,
+	"usage.input_tokens_details.cached_tokens_details.audio_tokens":        CountAudioCacheRead,
+	"usage.input_tokens_details.cached_tokens_details.image_tokens":        CountImageCacheRead,
 
 	"tool_usage.web_search.num_requests": CountSearches,
 	"output[type=web_search_call&action.type!=open_page&action.type!=find_in_page&action.type!=find]": CountSearches,
@@ -139,6 +154,8 @@ var responseCounts = map[string]Count{
 	"+tool_usage.image_gen.output_tokens":                                                             CountOutput,
 	"+tool_usage.image_gen.input_tokens_details.image_tokens":                                         CountImageInput,
 	"+tool_usage.image_gen.output_tokens_details.image_tokens":                                        CountImageOutput,
+	"+tool_usage.image_gen.cached_tokens":                                                             CountCacheRead,
+	"+tool_usage.image_gen.cached_tokens_details.cached_image_tokens":                                 CountImageCacheRead,
 }
 
 // The counts of Gemini. Thinking and tools are counted beside the candidates and the prompt.
@@ -156,6 +173,9 @@ var geminiCounts = map[string]Count{
 	"promptTokensDetails[modality=IMAGE].tokenCount":     CountImageInput,
 	"cacheTokensDetails[modality=IMAGE].tokenCount":      CountImageCacheRead,
 	"candidatesTokensDetails[modality=IMAGE].tokenCount": CountImageOutput,
+	"promptTokensDetails[modality=VIDEO].tokenCount":     CountVideoInput,
+	"cacheTokensDetails[modality=VIDEO].tokenCount":      countVideoCacheRead,
+	"candidatesTokensDetails[modality=VIDEO].tokenCount": CountVideoOutput,
 }
 
 // The counts of searches that Gemini lists.
@@ -167,6 +187,7 @@ var geminiSearches = map[string]Count{
 // The counts of Gemini's interactions.
 var interactionCounts = map[string]Count{
 	"grounding_tool_count[type=google_search].count":   CountSearches,
+	"grounding_tool_count[type=google_maps].count":     CountSearches,
 	"total_input_tokens":                               CountInput,
 	"total_cached_tokens":                              CountCacheRead,
 	"total_output_tokens":                              CountOutput,
@@ -179,6 +200,9 @@ var interactionCounts = map[string]Count{
 	"input_tokens_by_modality[modality=image].tokens":  CountImageInput,
 	"cached_tokens_by_modality[modality=image].tokens": CountImageCacheRead,
 	"output_tokens_by_modality[modality=image].tokens": CountImageOutput,
+	"input_tokens_by_modality[modality=video].tokens":  CountVideoInput,
+	"cached_tokens_by_modality[modality=video].tokens": countVideoCacheRead,
+	"output_tokens_by_modality[modality=video].tokens": CountVideoOutput,
 }
 
 // The counts of images and sound.
@@ -190,6 +214,8 @@ var mediaCounts = map[string]Count{
 	"usage.output_tokens_details.image_tokens": CountImageOutput,
 	"usage.output_tokens":                      CountOutput,
 	"usage.total_tokens":                       CountTotal,
+
+	"usage.input_tokens_details.cached_tokens_details.image_tokens": CountImageCacheRead,
 }
 
 // The counts that the makers of models on Bedrock and Vertex AI have of their own.

@@ -60,8 +60,9 @@ func (r row) sum(names ...string) (sum int64) {
 // exchange returns the request of a row, and the answer as its provider reports the usage.
 func (r row) exchange(t *testing.T) (host, path, request, contentType, answer string) {
 	stream := r["stream"] == "true"
-	prompt := r.sum("input", "cache_read", "cache_write", "cache_write_hour", "audio_input", "audio_cache_read", "image_input")
-	output := r.sum("output", "reasoning", "audio_output", "image_output")
+	prompt := r.sum("input", "cache_read", "cache_write", "cache_write_hour", "audio_input", "audio_cache_read", "image_input",
+		"image_cache_read", "cache_write_12_hours", "video_input")
+	output := r.sum("output", "reasoning", "audio_output", "image_output", "video_output")
 	request = fmt.Sprintf(`{"model":%q,"max_tokens":50,"stream":%t,"stream_options":{"include_usage":true},"messages":[]}`, r["model"], stream)
 	contentType = "application/json"
 	events := func(all ...string) string { // the events of a stream
@@ -84,8 +85,9 @@ func (r row) exchange(t *testing.T) (host, path, request, contentType, answer st
 	case "openai-responses":
 		path = "/v1/responses"
 		response := fmt.Sprintf(`{"object":"response","model":%q,"status":"completed","service_tier":%q,"output":[{"type":"message","content":[{"type":"output_text","text":"Hi"}]}],"tool_usage":{"web_search":{"num_requests":%s}},`+
-			`"usage":{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%s},"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%s},"total_tokens":%d}}`,
-			r["model"], r["service"], r["searches"], prompt, r["cache_read"], output, r["reasoning"], prompt+output)
+			`"usage":{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%s,"cache_write_tokens":%d,"cache_write_tokens_details":{"ttl_12h_tokens":%s,"ttl_30m_tokens":%s}},`+
+			`"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%s},"total_tokens":%d}}`,
+			r["model"], r["service"], r["searches"], prompt, r["cache_read"], r.sum("cache_write", "cache_write_12_hours"), r["cache_write_12_hours"], r["cache_write"], output, r["reasoning"], prompt+output)
 		if answer = response; stream {
 			answer = events(`{"type":"response.output_text.delta","delta":"Hi"}`, `{"type":"response.completed","response":`+response+`}`)
 		}
@@ -103,9 +105,11 @@ func (r row) exchange(t *testing.T) (host, path, request, contentType, answer st
 	case "gemini":
 		path, request = "/v1beta/models/"+r["model"]+":generateContent", `{"generationConfig":{"maxOutputTokens":50}}`
 		answer = fmt.Sprintf(`{"modelVersion":%q,"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":%d,"cachedContentTokenCount":%d,"candidatesTokenCount":%d,"thoughtsTokenCount":%s,"totalTokenCount":%d,`+
-			`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":%d},{"modality":"IMAGE","tokenCount":%s},{"modality":"TEXT","tokenCount":%d}],"cacheTokensDetails":[{"modality":"AUDIO","tokenCount":%s}],"candidatesTokensDetails":[{"modality":"IMAGE","tokenCount":%s}]}}`,
-			r["model"], prompt, r.sum("cache_read", "audio_cache_read"), r.sum("output", "image_output"), r["reasoning"], prompt+output,
-			r.sum("audio_input", "audio_cache_read"), r["image_input"], r.sum("input", "cache_read"), r["audio_cache_read"], r["image_output"])
+			`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":%d},{"modality":"IMAGE","tokenCount":%d},{"modality":"VIDEO","tokenCount":%s},{"modality":"TEXT","tokenCount":%d}],`+
+			`"cacheTokensDetails":[{"modality":"AUDIO","tokenCount":%s},{"modality":"IMAGE","tokenCount":%s}],"candidatesTokensDetails":[{"modality":"IMAGE","tokenCount":%s},{"modality":"VIDEO","tokenCount":%s}]}}`,
+			r["model"], prompt, r.sum("cache_read", "audio_cache_read", "image_cache_read"), r.sum("output", "image_output", "video_output"), r["reasoning"], prompt+output,
+			r.sum("audio_input", "audio_cache_read"), r.sum("image_input", "image_cache_read"), r["video_input"], r.sum("input", "cache_read"),
+			r["audio_cache_read"], r["image_cache_read"], r["image_output"], r["video_output"])
 		if stream {
 			path, answer = "/v1beta/models/"+r["model"]+":streamGenerateContent", events(`{"candidates":[{"content":{"parts":[{"text":"Hi"}]}}]}`, answer)
 		}

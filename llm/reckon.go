@@ -88,7 +88,7 @@ func (t *tally) hasEnded() bool { return t.facts.finished || t.facts.failed }
 func (t *tally) split(u *Usage) (prompt, answer bool) {
 	f, n := &t.facts, &t.facts.counts
 	u.Input, u.CacheRead, u.CacheWrite = n[CountInput], n[CountCacheRead], n[CountCacheWrite]
-	u.CacheWrite = max(u.CacheWrite, n[CountCacheWriteHour]+n[countCacheWriteShort]) // some servers have the parts alone
+	u.CacheWrite = max(u.CacheWrite, n[CountCacheWrite12Hours]+n[CountCacheWriteHour]+n[countCacheWriteShort]) // some servers have the parts alone
 	if cache := u.CacheRead + u.CacheWrite; f.has[countUncached] {
 		u.Input = max(n[countUncached], u.Input-cache)
 	} else if u.Input >= cache && t.inclusive(cache) {
@@ -99,18 +99,19 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	if t.format.ReasoningApart || u.Reasoning > u.Output { // more than the answer cannot be a part of it
 		u.Output += u.Reasoning
 	}
-	u.CacheWriteHour = min(n[CountCacheWriteHour], u.CacheWrite)
-	u.AudioCacheRead = min(n[CountAudioCacheRead], u.CacheRead)
-	u.AudioInput = min(max(0, n[CountAudioInput]-n[CountAudioCacheRead]), u.Input)
-	u.ImageInput = min(max(0, n[CountImageInput]-n[CountImageCacheRead]), u.Input-u.AudioInput)
-	u.AudioOutput = min(n[CountAudioOutput], u.Output)
-	u.ImageOutput = min(n[CountImageOutput], u.Output-u.AudioOutput)
+	u.CacheWriteHour, u.CacheWrite12Hours = n[CountCacheWriteHour], n[CountCacheWrite12Hours]
+	u.AudioCacheRead, u.ImageCacheRead = n[CountAudioCacheRead], n[CountImageCacheRead]
+	u.AudioInput = n[CountAudioInput] - n[CountAudioCacheRead]
+	u.ImageInput = n[CountImageInput] - n[CountImageCacheRead]
+	u.VideoInput = n[CountVideoInput] - n[countVideoCacheRead]
+	u.AudioOutput, u.ImageOutput, u.VideoOutput = n[CountAudioOutput], n[CountImageOutput], n[CountVideoOutput]
 	if t.format.API == APIOpenAIImages && !f.has[CountImageOutput] { // an answer there is of pictures
 		u.ImageOutput = u.Output
 	}
 	if t.format.API == APIOpenAIAudio && t.sound.quarters > 0 && !f.has[CountAudioOutput] { // and one of speech is of sound
 		u.AudioOutput = u.Output
 	}
+	u.within()
 	u.Searches = n[CountSearches]
 	prompt = (f.has[CountInput] || f.has[countUncached]) && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
 	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
@@ -188,10 +189,13 @@ func (t *tally) addBeside(u *Usage) {
 	u.Input += n.uncached(t.format.InputHasCache)
 	u.CacheRead += n[CountCacheRead]
 	u.CacheWrite += n[CountCacheWrite]
-	u.CacheWriteHour += min(n[CountCacheWriteHour], n[CountCacheWrite])
-	u.ImageInput += min(n[CountImageInput], n[CountInput])
+	u.CacheWriteHour += n[CountCacheWriteHour]
+	u.CacheWrite12Hours += n[CountCacheWrite12Hours]
+	u.ImageCacheRead += n[CountImageCacheRead]
+	u.ImageInput += max(0, n[CountImageInput]-n[CountImageCacheRead])
 	u.Output += n[CountOutput]
-	u.ImageOutput += min(n[CountImageOutput], n[CountOutput])
+	u.ImageOutput += n[CountImageOutput]
+	u.within()
 	u.Reasoning += n[CountReasoning]
 	u.Searches += n[CountSearches]
 }

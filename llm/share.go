@@ -223,8 +223,7 @@ func (x *exchange) charges(u Usage, parts []part) ([]zlimit.Amounts, error) {
 			return nil, err
 		}
 		own = own.without(of)
-		of.Input, of.CacheRead, of.CacheWrite, of.CacheWriteHour, of.Output, of.Reasoning, of.Searches = 0, 0, 0, 0, 0, 0, 0
-		call, err := x.price(of) // what a call takes by itself, such as a request
+		call, err := x.price(Usage{Model: of.Model, Service: of.Service, Speed: of.Speed, Region: of.Region}) // what a call takes by itself, such as a request
 		if err != nil {
 			return nil, err
 		}
@@ -340,11 +339,14 @@ func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amoun
 // usage returns the part of a call that a model took; within says that the count of the input includes the cache.
 func (p *part) usage(of *Usage, within bool) Usage {
 	n := &p.counts
-	return Usage{
+	u := Usage{
 		Model: p.model, Service: of.Service, Speed: of.Speed, Region: of.Region,
-		Input: n.uncached(within), CacheRead: n[CountCacheRead], CacheWrite: n[CountCacheWrite], CacheWriteHour: min(n[CountCacheWriteHour], n[CountCacheWrite]),
+		Input: n.uncached(within), CacheRead: n[CountCacheRead], CacheWrite: n[CountCacheWrite],
+		CacheWriteHour: n[CountCacheWriteHour], CacheWrite12Hours: n[CountCacheWrite12Hours],
 		Output: n[CountOutput], Reasoning: min(n[CountReasoning], n[CountOutput]), Searches: n[CountSearches],
 	}
+	u.within()
+	return u
 }
 
 // without returns a usage less a part of it.
@@ -357,16 +359,13 @@ func (u Usage) without(part Usage) Usage {
 		{&u.CacheRead, part.CacheRead},
 		{&u.CacheWrite, part.CacheWrite},
 		{&u.CacheWriteHour, part.CacheWriteHour},
+		{&u.CacheWrite12Hours, part.CacheWrite12Hours},
 		{&u.Output, part.Output},
 		{&u.Reasoning, part.Reasoning},
 		{&u.Searches, part.Searches},
 	} {
 		*class.of = max(0, *class.of-class.less)
 	}
-	u.AudioInput = min(u.AudioInput, u.Input)
-	u.ImageInput = min(u.ImageInput, u.Input-u.AudioInput)
-	u.AudioCacheRead = min(u.AudioCacheRead, u.CacheRead)
-	u.AudioOutput = min(u.AudioOutput, u.Output)
-	u.ImageOutput = min(u.ImageOutput, u.Output-u.AudioOutput)
+	u.within()
 	return u
 }

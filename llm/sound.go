@@ -34,8 +34,7 @@ func (h heard) add(quarters, rate int64) heard {
 	return heard{h.quarters + quarters, rate}
 }
 
-// tokens returns the tokens of the sound behind a part of it. Those of a format whose length is a guess are at most as many as an answer
-// may have.
+// tokens returns the tokens of the sound behind a part of it. Where the length is a guess, they are at most as many as an answer may have.
 func (h heard) tokens(settled, most int64) int64 {
 	if h.quarters <= settled {
 		return 0

@@ -26,6 +26,8 @@ type Usage struct {
 	Reasoning int64 `json:"reasoning"`
 	// CacheWriteHour is the part of CacheWrite that is kept for an hour.
 	CacheWriteHour int64 `json:"cache_write_hour,omitempty"`
+	// CacheWrite12Hours is the part of CacheWrite that is kept for twelve hours.
+	CacheWrite12Hours int64 `json:"cache_write_12_hours,omitempty"`
 	// AudioInput is the sound in Input, and AudioOutput the sound in Output.
 	AudioInput  int64 `json:"audio_input,omitempty"`
 	AudioOutput int64 `json:"audio_output,omitempty"`
@@ -34,6 +36,11 @@ type Usage struct {
 	// ImageInput are the pictures in Input, and ImageOutput the pictures in Output.
 	ImageInput  int64 `json:"image_input,omitempty"`
 	ImageOutput int64 `json:"image_output,omitempty"`
+	// ImageCacheRead are the pictures in CacheRead.
+	ImageCacheRead int64 `json:"image_cache_read,omitempty"`
+	// VideoInput are the videos in Input, and VideoOutput the videos in Output.
+	VideoInput  int64 `json:"video_input,omitempty"`
+	VideoOutput int64 `json:"video_output,omitempty"`
 	// Searches are searches of the web that a tool of the provider made.
 	Searches int64 `json:"searches,omitempty"`
 	// Service is the class of service that the answer names, such as "flex"; "" where it names none.
@@ -55,14 +62,33 @@ func (u Usage) Total() int64 {
 	return plus(plus(u.Input, u.CacheRead), plus(u.CacheWrite, u.Output))
 }
 
+// within keeps the parts of the classes within these.
+func (u *Usage) within() {
+	for _, class := range [...]struct {
+		of    int64
+		parts []*int64
+	}{
+		{u.Input, []*int64{&u.AudioInput, &u.ImageInput, &u.VideoInput}},
+		{u.CacheRead, []*int64{&u.AudioCacheRead, &u.ImageCacheRead}},
+		{u.CacheWrite, []*int64{&u.CacheWrite12Hours, &u.CacheWriteHour}},
+		{u.Output, []*int64{&u.AudioOutput, &u.ImageOutput, &u.VideoOutput}},
+	} {
+		for _, part := range class.parts {
+			*part = min(max(0, *part), class.of)
+			class.of -= *part
+		}
+	}
+}
+
 // units returns the usage by the classes that have prices, with one request.
 func (u Usage) units() price.Usage {
-	said := u.Output - u.AudioOutput - u.ImageOutput // in words, or thought
+	said := u.Output - u.AudioOutput - u.ImageOutput - u.VideoOutput // in words, or thought
 	return price.Usage{
-		price.Input: u.Input - u.AudioInput - u.ImageInput, price.AudioInput: u.AudioInput, price.ImageInput: u.ImageInput,
-		price.CacheRead: u.CacheRead - u.AudioCacheRead, price.AudioCacheRead: u.AudioCacheRead,
-		price.CacheWrite: u.CacheWrite - u.CacheWriteHour, price.CacheWriteHour: u.CacheWriteHour,
-		price.Output: max(0, said-u.Reasoning), price.Reasoning: min(u.Reasoning, said), price.AudioOutput: u.AudioOutput, price.ImageOutput: u.ImageOutput,
+		price.Input: u.Input - u.AudioInput - u.ImageInput - u.VideoInput, price.AudioInput: u.AudioInput, price.ImageInput: u.ImageInput, price.VideoInput: u.VideoInput,
+		price.CacheRead: u.CacheRead - u.AudioCacheRead - u.ImageCacheRead, price.AudioCacheRead: u.AudioCacheRead, price.ImageCacheRead: u.ImageCacheRead,
+		price.CacheWrite: u.CacheWrite - u.CacheWriteHour - u.CacheWrite12Hours, price.CacheWriteHour: u.CacheWriteHour, price.CacheWrite12Hours: u.CacheWrite12Hours,
+		price.Output: max(0, said-u.Reasoning), price.Reasoning: min(u.Reasoning, said),
+		price.AudioOutput: u.AudioOutput, price.ImageOutput: u.ImageOutput, price.VideoOutput: u.VideoOutput,
 		price.Request: 1, price.Search: u.Searches,
 	}
 }

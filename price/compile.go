@@ -37,7 +37,7 @@ type compiledRates struct {
 	wide        *[classes]big.Int // in place of numerators, where one of them is too large
 }
 
-// maxNumerator keeps the sum of a call below 2^127: each of 13 classes adds less than 2^60 · 2^63.
+// maxNumerator keeps the sum of a call below 2^128: each of 17 classes adds less than 2^60 · 2^63.
 const maxNumerator = 1 << 60
 
 // indexes numbers the names of a dimension from 1, in their order.

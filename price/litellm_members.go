@@ -26,6 +26,11 @@ var costs = map[string]Class{
 	"input_cost_per_image_token":                ImageInput,
 	"output_cost_per_image_token":               ImageOutput,
 	"input_cost_per_request":                    Request,
+
+	"cache_read_input_image_token_cost":          ImageCacheRead,
+	"cache_creation_input_token_cost_above_12hr": CacheWrite12Hours,
+	"input_cost_per_video_token":                 VideoInput,
+	"output_cost_per_video_token":                VideoOutput,
 }
 
 // aliases are further names of members, which hold where the first one is not there.

@@ -59,13 +59,18 @@ const madeUp = `{
 	"again": {"alias_of": "alias"}, "alias": {"alias_of": "hit"},
 	"swapped": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "input_cost_per_token_priority_above_200K_tokens": 9e-06},
 	"embedding": {"input_cost_per_token": 1e-07, "mode": "embedding"},
-	"pictures": {"input_cost_per_token": 1e-07, "output_cost_per_image_token": 3e-05, "mode": "image_generation"}
+	"pictures": {"input_cost_per_token": 1e-07, "output_cost_per_image_token": 3e-05, "mode": "image_generation"},
+	"media": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "cache_read_input_token_cost": 1e-07, "cache_read_input_image_token_cost": 2e-07,
+		"input_cost_per_video_token": 3e-06, "output_cost_per_video_token": 4e-06, "input_cost_per_token_batches": 5e-07, "input_cost_per_video_token_batches": 1e-06},
+	"caches": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "cache_creation_input_token_cost": 3e-06, "cache_creation_input_token_cost_above_12hr": 4e-06,
+		"cache_creation_input_token_cost_above_272k_tokens": 6e-06, "cache_creation_input_token_cost_above_12hr_above_272k_tokens": 8e-06,
+		"cache_creation_input_token_cost_above_12hr_above_272k_tokens_flex": 5e-06, "cache_creation_input_token_cost_above_12hr_flex": 2e-06}
 }`
 
 // TestReadLiteLLM reads a list in LiteLLM's form.
 func TestReadLiteLLM(t *testing.T) {
 	list := read(t, madeUp)
-	if len(list.Skipped) > 0 || len(list.Models) != 13 || list.Entries != 13 {
+	if len(list.Skipped) > 0 || len(list.Models) != 15 || list.Entries != 15 {
 		t.Errorf("ReadLiteLLM() = %d models of %d entries, skipped %v, want all", len(list.Models), list.Entries, list.Skipped)
 	}
 	prices, err := price.NewTable(list.Models)
@@ -120,6 +125,15 @@ func TestReadLiteLLM(t *testing.T) {
 		"a service before the length":         {price.Call{Model: "swapped", Service: "priority"}, price.Usage{price.Input: 200_001}, "1.800009"},
 		"an embedding":                        {price.Call{Model: "embedding"}, price.Usage{price.Input: 10}, "0.000001"},
 		"a picture":                           {price.Call{Model: "pictures"}, price.Usage{price.ImageOutput: 1000}, "0.03"},
+		"a picture from a cache":              {price.Call{Model: "media"}, price.Usage{price.ImageCacheRead: 10}, "0.000002"},
+		"a picture from a cache of text":      {price.Call{Model: "chat"}, price.Usage{price.ImageCacheRead: 10}, "0.0000125"},
+		"a video":                             {price.Call{Model: "media"}, price.Usage{price.VideoInput: 10, price.VideoOutput: 10}, "0.00007"},
+		"a video in a batch":                  {price.Call{Model: "media", Service: "batch"}, price.Usage{price.VideoInput: 10}, "0.00001"},
+		"a video of a model of text":          {price.Call{Model: "chat"}, price.Usage{price.VideoInput: 10, price.VideoOutput: 10}, "0.000125"},
+		"for twelve hours":                    {price.Call{Model: "caches"}, price.Usage{price.CacheWrite12Hours: 10, price.CacheWrite: 10}, "0.00007"},
+		"for twelve hours, long":              {price.Call{Model: "caches"}, price.Usage{price.CacheWrite12Hours: 272_001}, "2.176008"},
+		"for twelve hours, flex, long":        {price.Call{Model: "caches", Service: "flex"}, price.Usage{price.CacheWrite12Hours: 272_001}, "1.360005"},
+		"for twelve hours, of one":            {price.Call{Model: "chat"}, price.Usage{price.CacheWrite12Hours: 1}, "0.000007"},
 		"what a model of pictures writes":     {price.Call{Model: "pictures"}, price.Usage{price.Output: 1000}, "0.03"},
 	} {
 		if got, err := prices.CostOf(test.call, test.usage); err != nil || got.String() != test.want {
@@ -152,7 +166,7 @@ func TestAnOddEntryCostsItself(t *testing.T) {
 		"an unknown length":            {`{` + good + `, "input_cost_per_token_above_xk_tokens": 1}`, `model "m": input_cost_per_token_above_xk_tokens: is not known`, true},
 		"an unknown service":           {`{` + good + `, "input_cost_per_token_thinking": 1}`, `model "m": input_cost_per_token_thinking: is not known`, true},
 		"two services":                 {`{` + good + `, "input_cost_per_token_flex_above_200k_tokens_batches": 1}`, `model "m": input_cost_per_token_flex_above_200k_tokens_batches: has two classes of service`, true},
-		"twelve hours":                 {`{` + good + `, "cache_creation_input_token_cost_above_12hr_above_272k_tokens": 1}`, `model "m": cache_creation_input_token_cost_above_12hr_above_272k_tokens: is not known`, true},
+		"a day":                        {`{` + good + `, "cache_creation_input_token_cost_above_24hr_above_272k_tokens": 1}`, `model "m": cache_creation_input_token_cost_above_24hr_above_272k_tokens: is not known`, true},
 		"from no length on":            {`{` + good + `, "input_cost_per_token_above_0k_tokens": 1}`, `model "m": input_cost_per_token_above_0k_tokens: the length of the prompt must be above 0`, true},
 		"searches":                     {`{` + good + `, "search_context_cost_per_query": 5}`, `model "m": search_context_cost_per_query: must be an object of prices`, true},
 		"a price of searches":          {`{` + good + `, "search_context_cost_per_query": {"low": {}}}`, `model "m": search_context_cost_per_query: low: {} must be a number`, true},

@@ -32,25 +32,29 @@ type Class uint8
 
 // The classes. A token is in one of them.
 const (
-	Input          Class = iota // tokens of the prompt that are in no other class
-	CacheRead                   // tokens of the prompt that came from a cache
-	CacheWrite                  // tokens of the prompt that were written to a cache
-	CacheWriteHour              // tokens of the prompt written to a cache that keeps them for an hour
-	AudioInput                  // tokens of sound in the prompt
-	Output                      // tokens of the answer that are in no other class
-	Reasoning                   // tokens of the answer that the model used to think
-	AudioOutput                 // tokens of sound in the answer
-	Request                     // calls
-	Search                      // searches of the web that a tool of the provider made
-	AudioCacheRead              // tokens of sound in the prompt that came from a cache
-	ImageInput                  // tokens of pictures in the prompt
-	ImageOutput                 // tokens of pictures in the answer
+	Input             Class = iota // tokens of the prompt that are in no other class
+	CacheRead                      // tokens of the prompt that came from a cache
+	CacheWrite                     // tokens of the prompt that were written to a cache
+	CacheWriteHour                 // tokens of the prompt written to a cache that keeps them for an hour
+	AudioInput                     // tokens of sound in the prompt
+	Output                         // tokens of the answer that are in no other class
+	Reasoning                      // tokens of the answer that the model used to think
+	AudioOutput                    // tokens of sound in the answer
+	Request                        // calls
+	Search                         // searches of the web that a tool of the provider made
+	AudioCacheRead                 // tokens of sound in the prompt that came from a cache
+	ImageInput                     // tokens of pictures in the prompt
+	ImageOutput                    // tokens of pictures in the answer
+	ImageCacheRead                 // tokens of pictures in the prompt that came from a cache
+	CacheWrite12Hours              // tokens of the prompt written to a cache that keeps them for twelve hours
+	VideoInput                     // tokens of videos in the prompt
+	VideoOutput                    // tokens of videos in the answer
 	classes
 )
 
 var classNames = [classes]string{
 	"input", "cache read", "cache write", "cache write for an hour", "audio input", "output", "reasoning", "audio output", "request", "search",
-	"audio cache read", "image input", "image output",
+	"audio cache read", "image input", "image output", "image cache read", "cache write for twelve hours", "video input", "video output",
 }
 
 // Classes returns all classes, in their order.
@@ -72,12 +76,13 @@ func (c Class) String() string {
 
 // wider are the classes whose price is taken for a class without one. Requests and searches without a price are free.
 var wider = map[Class]Class{
-	CacheRead: Input, CacheWrite: Input, CacheWriteHour: CacheWrite, AudioInput: Input, AudioCacheRead: CacheRead, ImageInput: Input,
-	Reasoning: Output, AudioOutput: Output, ImageOutput: Output,
+	CacheRead: Input, CacheWrite: Input, CacheWriteHour: CacheWrite, CacheWrite12Hours: CacheWriteHour,
+	AudioInput: Input, AudioCacheRead: CacheRead, ImageInput: Input, ImageCacheRead: CacheRead, VideoInput: Input,
+	Reasoning: Output, AudioOutput: Output, ImageOutput: Output, VideoOutput: Output,
 }
 
 // promptClasses are the classes whose sum is the length of a prompt.
-var promptClasses = []Class{Input, CacheRead, CacheWrite, CacheWriteHour, AudioInput, AudioCacheRead, ImageInput}
+var promptClasses = []Class{Input, CacheRead, CacheWrite, CacheWriteHour, CacheWrite12Hours, AudioInput, AudioCacheRead, ImageInput, ImageCacheRead, VideoInput}
 
 // Usage counts the units of a call, by class: Usage{Input: 1200, Output: 80}.
 type Usage [classes]int64

@@ -31,7 +31,6 @@ type reported struct {
 const (
 	partOf  = "is a part of a count that is read, and has the same price"
 	sumOf   = "is the rest of counts that are read"
-	dearer  = "is a part of a count that is read, and is charged at the greater price of that"
 	noToken = "counts no tokens, and costs nothing"
 )
 
@@ -45,12 +44,9 @@ var reports = []reported{
 		"completion_tokens_details.text_tokens": sumOf, "prompt_tokens_details.text_tokens": sumOf,
 	}},
 	{llm.APIOpenAIEmbeddings, "usage", openai.CreateEmbeddingResponseUsage{}, nil},
-	{llm.APIOpenAIResponses, "usage", responses.ResponseUsage{}, map[string]string{
-		"input_tokens_details.cache_write_tokens_details.ttl_12h_tokens": partOf, "input_tokens_details.cache_write_tokens_details.ttl_30m_tokens": partOf,
-	}},
+	{llm.APIOpenAIResponses, "usage", responses.ResponseUsage{}, nil},
 	{llm.APIOpenAIResponses, "tool_usage", responses.ResponseToolUsage{}, map[string]string{
-		"image_gen.total_tokens": sumOf, "image_gen.cached_tokens": dearer, "image_gen.cached_tokens_details.cached_image_tokens": dearer,
-		"image_gen.cached_tokens_details.cached_text_tokens": dearer, "image_gen.input_tokens_details.text_tokens": partOf,
+		"image_gen.total_tokens": sumOf, "image_gen.cached_tokens_details.cached_text_tokens": partOf, "image_gen.input_tokens_details.text_tokens": partOf,
 		"image_gen.output_tokens_details.text_tokens": partOf,
 	}},
 	{llm.APIOpenAIImages, "usage", openai.ImagesResponseUsage{}, map[string]string{

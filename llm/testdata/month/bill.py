@@ -20,13 +20,15 @@ TEAMS = ["research", "search", "support"]
 
 # Dollars for a token, as text, so that no float is in between.
 PRICES = {
-    "made-gpt": {  # chat and responses: services, long prompts, a region, searches, sound, pictures
+    "made-gpt": {  # chat and responses: services, long prompts, a region, searches, sound, pictures, caches of two lengths
         "input_cost_per_token": "1.25e-06", "output_cost_per_token": "1e-05", "cache_read_input_token_cost": "1.25e-07",
         "input_cost_per_token_above_200k_tokens": "2.5e-06", "output_cost_per_token_above_200k_tokens": "1.5e-05",
         "cache_read_input_token_cost_above_200k_tokens": "2.5e-07",
         "input_cost_per_token_flex": "6.25e-07", "output_cost_per_token_flex": "5e-06", "cache_read_input_token_cost_flex": "6.25e-08",
         "input_cost_per_token_priority": "2.5e-06", "output_cost_per_token_priority": "2e-05", "cache_read_input_token_cost_priority": "2.5e-07",
         "input_cost_per_audio_token": "4e-05", "output_cost_per_audio_token": "8e-05",
+        "cache_creation_input_token_cost": "1.5e-06", "cache_creation_input_token_cost_above_12hr": "2.25e-06",
+        "cache_creation_input_token_cost_above_12hr_above_200k_tokens": "4.5e-06", "cache_creation_input_token_cost_above_12hr_flex": "1.1e-06",
         "search_context_cost_per_query": {"search_context_size_low": "0.01", "search_context_size_medium": "0.01", "search_context_size_high": "0.01"},
         "regional_processing_uplift_multiplier_eu": "1.1",
     },
@@ -39,10 +41,11 @@ PRICES = {
         "search_context_cost_per_query": {"search_context_size_medium": "0.01"},
         "provider_specific_entry": {"us": "1.1", "fast": "6.0"},
     },
-    "made-gemini": {  # sound and pictures, cached ones too, thinking, long prompts
+    "made-gemini": {  # sound and pictures, cached ones too, videos, thinking, long prompts
         "input_cost_per_token": "3e-07", "output_cost_per_token": "2.5e-06", "cache_read_input_token_cost": "3e-08",
         "input_cost_per_audio_token": "1e-06", "cache_read_input_audio_token_cost": "1e-07", "input_cost_per_image_token": "7e-07",
-        "output_cost_per_image_token": "3e-05", "output_cost_per_reasoning_token": "3.5e-06",
+        "output_cost_per_image_token": "3e-05", "output_cost_per_reasoning_token": "3.5e-06", "cache_read_input_image_token_cost": "4e-08",
+        "input_cost_per_video_token": "9e-07", "output_cost_per_video_token": "1.75e-05",
         "input_cost_per_token_above_128k_tokens": "6e-07", "output_cost_per_token_above_128k_tokens": "5e-06",
     },
     "made-nova": {  # of Bedrock: rates that are no whole nano-dollars, and caches
@@ -58,7 +61,7 @@ PRICES = {
 }
 
 CLASSES = ["input", "cache_read", "cache_write", "cache_write_hour", "audio_input", "audio_cache_read", "image_input", "output", "reasoning",
-           "audio_output", "image_output", "searches"]
+           "audio_output", "image_output", "searches", "image_cache_read", "cache_write_12_hours", "video_input", "video_output"]
 
 
 NAMES = {
@@ -66,9 +69,12 @@ NAMES = {
     "cache_write_hour": "cache_creation_input_token_cost_above_1hr", "audio_input": "input_cost_per_audio_token",
     "audio_cache_read": "cache_read_input_audio_token_cost", "image_input": "input_cost_per_image_token", "output": "output_cost_per_token",
     "reasoning": "output_cost_per_reasoning_token", "audio_output": "output_cost_per_audio_token", "image_output": "output_cost_per_image_token",
+    "image_cache_read": "cache_read_input_image_token_cost", "cache_write_12_hours": "cache_creation_input_token_cost_above_12hr",
+    "video_input": "input_cost_per_video_token", "video_output": "output_cost_per_video_token",
 }
 WIDER = {"cache_read": "input", "cache_write": "input", "cache_write_hour": "cache_write", "audio_input": "input", "audio_cache_read": "cache_read",
-         "image_input": "input", "reasoning": "output", "audio_output": "output", "image_output": "output"}
+         "image_input": "input", "reasoning": "output", "audio_output": "output", "image_output": "output",
+         "image_cache_read": "cache_read", "cache_write_12_hours": "cache_write_hour", "video_input": "input", "video_output": "output"}
 
 
 def column(prices, suffix=""):
@@ -105,7 +111,8 @@ def rate(model, cls, service, hours, long):
 def cost(c):
     """The price of a call in dollars, exactly."""
     p, model = PRICES[c["model"]], c["model"]
-    prompt = sum(c[k] for k in ("input", "cache_read", "cache_write", "cache_write_hour", "audio_input", "audio_cache_read", "image_input"))
+    prompt = sum(c[k] for k in ("input", "cache_read", "cache_write", "cache_write_hour", "audio_input", "audio_cache_read", "image_input",
+                                   "image_cache_read", "cache_write_12_hours", "video_input"))
     long = ""
     for above, name in ((200_000, "_above_200k_tokens"), (128_000, "_above_128k_tokens")):
         if prompt > above and "input_cost_per_token" + name in p:
@@ -147,6 +154,8 @@ def call(r, at):
         c["audio_input"], c["audio_output"] = tokens(r, 5_000), tokens(r, 5_000)
     if provider == "openai-responses" and often(0.3):
         c["searches"] = r.randint(1, 5)
+    if provider == "openai-responses" and often(0.4):
+        c["cache_write"], c["cache_write_12_hours"] = tokens(r, 50_000), tokens(r, 100_000)
     if provider == "anthropic":
         c["cache_write"] = tokens(r, 100_000) if often(0.5) else 0
         c["cache_write_hour"] = tokens(r, 50_000) if often(0.3) else 0
@@ -160,6 +169,9 @@ def call(r, at):
             c["audio_input"], c["image_input"] = tokens(r, 50_000), tokens(r, 5_000)
         c["audio_cache_read"] = tokens(r, 20_000) if often(0.2) else 0
         c["image_output"] = tokens(r, 3_000) if often(0.2) else 0
+        c["image_cache_read"] = tokens(r, 5_000) if often(0.2) else 0
+        c["video_input"] = tokens(r, 50_000) if often(0.2) else 0
+        c["video_output"] = tokens(r, 5_000) if often(0.1) else 0
     if provider == "bedrock":
         c["cache_write"] = tokens(r, 100_000) if often(0.3) else 0
     if provider == "deepseek":
