@@ -64,17 +64,11 @@ func TestBudgetAlerts(t *testing.T) {
 			limiters = append(limiters, l)
 		}
 		l := limiters[0]
-		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
-		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, l, zlimit.Entity{ID: "team"})
+		create(t, l, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
 		set := func(entity string, limits ...zlimit.Limit) {
 			t.Helper()
-			if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, l, zlimit.Level{Entity: entity, Resource: "gpt"}, limits...)
 		}
 		day, session, credit := zlimit.Daily("day", 100, "UTC"), zlimit.Session("session", 100, time.Hour), zlimit.Prepaid("credit", 100)
 		rate := zlimit.PerMinute("rate", 100) // no budget
@@ -82,8 +76,7 @@ func TestBudgetAlerts(t *testing.T) {
 		set("team", zlimit.Daily("day", 1000, "UTC"))
 		use := func(who int, limit string, amount int64) *zlimit.Lease {
 			t.Helper()
-			lease, err := limiters[who].Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{limit: amount}})
-			check.Fatal(t, "Acquire()", err)
+			lease := acquire(t, limiters[who], zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{limit: amount}})
 			synctest.Wait()
 			return lease
 		}
@@ -214,14 +207,10 @@ func TestBudgetAlertOfEachWay(t *testing.T) {
 					defer (*l).Close()
 				}
 				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}} {
-					if _, err := p.first.Entities.Create(t.Context(), e); err != nil {
-						t.Fatalf("Entities.Create() = %v", err)
-					}
+					create(t, p.first, e)
 				}
 				limits := []zlimit.Limit{zlimit.Daily("day", 100, "UTC")}
-				if err := p.first.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, p.first, zlimit.Level{Resource: "gpt"}, limits...)
 				check.Fatal(t, "charge()", charge(t.Context(), p))
 				synctest.Wait()
 				since := strconv.FormatInt(time.Now().UTC().Truncate(24*time.Hour).UnixMilli(), 10)
@@ -259,11 +248,10 @@ func TestBudgetAlertIsTriedAgain(t *testing.T) {
 		check.Fatal(t, "zlimit.New()", err)
 		defer l.Close()
 		limits := []zlimit.Limit{zlimit.Daily("day", 100, "UTC")}
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}))
+		setLimits(t, l, zlimit.Level{Resource: "gpt"}, limits...)
 		use := func() {
 			t.Helper()
-			_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"day": 5}})
-			check.Fatal(t, "Acquire()", err)
+			acquire(t, l, zlimit.Request{Entity: "key", Resource: "gpt", Consume: zlimit.Amounts{"day": 5}})
 			synctest.Wait()
 		}
 		for range 15 {

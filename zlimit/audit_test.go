@@ -253,9 +253,7 @@ func TestAuditRetention(t *testing.T) {
 		last := func(entity string) (days int64) {
 			t.Helper()
 			last := events(t, l, entity, zlimit.AuditQuery{Reverse: true, Limit: 1})[0]
-			items, err := l.Calls().Read(ctx, []store.Key{layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()}, true)
-			check.Fatal(t, "Read()", err)
-			item, err := layout.DecodeAudit(items[0])
+			item, err := layout.DecodeAudit(stored(t, l, layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()))
 			if err != nil || item.Timestamp != c.now().Format(layout.TimeFormat) {
 				t.Fatalf("event %+v: %v", item, err)
 			}
@@ -320,9 +318,7 @@ func TestTableAuditRetention(t *testing.T) {
 			t.Helper()
 			check.Fatal(t, "change()", change())
 			last := events(t, l, entity, zlimit.AuditQuery{Reverse: true, Limit: 1})[0]
-			items, err := l.Calls().Read(ctx, []store.Key{layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()}, true)
-			check.Fatal(t, "Read()", err)
-			item, err := layout.DecodeAudit(items[0])
+			item, err := layout.DecodeAudit(stored(t, l, layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()))
 			check.Fatal(t, "layout.DecodeAudit()", err)
 			return (item.ExpiresAt - c.now().Unix()) / 86400
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -21,10 +20,7 @@ func putBucket(tb testing.TB, l *zlimit.RateLimiter, key layout.BucketKey, refil
 	tb.Helper()
 	item := layout.Bucket{Key: key, RefilledAt: refilledAt.UnixMilli(), ShardCount: shards, Limits: limits}
 	item.Key.NS = l.NS()
-	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}
-	if _, err := l.Calls().Write(context.Background(), w); err != nil {
-		tb.Fatalf("Write() = %v", err)
-	}
+	put(tb, l, item.Key.Key(), item.Encode())
 }
 
 // TestCapacity adds up more buckets than fit one read: whole ones, one in debt, one in shards.
@@ -115,9 +111,7 @@ func TestCapacityOfFamilies(t *testing.T) {
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerDay("tpd", 1000))
 	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "team", ParentID: "org", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}} {
-		if _, err := l.Entities.Create(t.Context(), e); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, l, e)
 	}
 	stand := func(entities int, available zlimit.Quantity) []zlimit.LimitCapacity {
 		return []zlimit.LimitCapacity{{Name: "tpd", Entities: entities, Capacity: zlimit.Quantity(entities) * 1000_000, Available: available}}

@@ -277,7 +277,7 @@ func TestStoredCarry(t *testing.T) {
 		l := newLimiter(t, s)
 		limits := []zlimit.Limit{zlimit.Monthly("usd", 25, "UTC").CarryOver(50)}
 		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}))
+			setLimits(t, l, at, limits...)
 			if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !cmp.Equal(got.Limits, limits) {
 				t.Errorf("%v: %v, %v, want %v", at, got.Limits, err, limits)
 			}

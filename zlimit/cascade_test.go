@@ -58,7 +58,7 @@ func TestCascadePolicies(t *testing.T) {
 			if got, want := fmt.Sprint(used(t, l, "key-1", "one")), fmt.Sprint([]int64{own, parent}); got != want {
 				t.Errorf("step %d, %v %q: consumed are %s, want %s", step, test.at, test.policy, got, want)
 			}
-			if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Cascade != test.charges || found.Parent != "one" {
+			if found, _, err := layout.ReadBucket(item(t, l)); err != nil || found.Cascade != test.charges || found.Parent != "one" {
 				t.Errorf("step %d: the bucket copies %+v, %v", step, found.Lineage(), err)
 			}
 			available, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4", Parents: true})
@@ -79,9 +79,7 @@ func TestCascadeAlways(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	parent := ""
 	for _, id := range []string{"top", "middle", "key-1"} {
-		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: id, ParentID: parent}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, l, zlimit.Entity{ID: id, ParentID: parent})
 		parent = id
 	}
 	setSystem(t, l, zlimit.PerDay("rpd", 20))
@@ -126,7 +124,7 @@ func TestCascadeOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	at := zlimit.Level{Resource: "gpt-4"}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 9)}}))
+	setLimits(t, l, at, zlimit.PerDay("rpd", 9))
 	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	for _, value := range []bool{false, true} {
 		tries := 0

@@ -15,7 +15,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -23,34 +22,16 @@ import (
 func putEntity(tb testing.TB, l *zlimit.RateLimiter, id, parent string) {
 	tb.Helper()
 	e := layout.Entity{Key: layout.EntityKey{NS: l.NS(), Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
-	if _, err := l.Calls().Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()}); err != nil {
-		tb.Fatalf("Write() = %v", err)
-	}
+	put(tb, l, e.Key.Key(), e.Encode())
 }
 
-// left returns what a limit of an entity has and counts, in millitokens.
-func left(tb testing.TB, l *zlimit.RateLimiter, entity, limit string) (tokens, consumed int64) {
+// putChain puts entities, each of which cascades to the one before it.
+func putChain(tb testing.TB, l *zlimit.RateLimiter, ids ...string) {
 	tb.Helper()
-	key := layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}.Key()
-	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	if err != nil || items[0] == nil {
-		tb.Fatalf("Read() = %v, %v, want an item", items, err)
-	}
-	item, err := layout.DecodeBucket(items[0])
-	check.Fatal(tb, "layout.DecodeBucket()", err)
-	for _, l := range item.Limits {
-		if l.Name == limit {
-			return l.Tokens, l.Consumed
-		}
-	}
-	tb.Fatalf("%s has no limit %s", entity, limit)
-	return 0, 0
-}
-
-func checkLeft(t *testing.T, l *zlimit.RateLimiter, entity, limit string, tokens, consumed int64) {
-	t.Helper()
-	if gotTokens, gotConsumed := left(t, l, entity, limit); gotTokens != tokens || gotConsumed != consumed {
-		t.Errorf("%s has %d of %s and counts %d, want %d and %d", entity, gotTokens, limit, gotConsumed, tokens, consumed)
+	parent := ""
+	for _, id := range ids {
+		putEntity(tb, l, id, parent)
+		parent = id
 	}
 }
 
@@ -59,9 +40,7 @@ func newFamily(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.Rate
 	t.Helper()
 	ctx := context.Background()
 	l := newLimiter(t, s, opts...)
-	putEntity(t, l, "org", "")
-	putEntity(t, l, "team", "org")
-	putEntity(t, l, "key-1", "team")
+	putChain(t, l, "org", "team", "key-1")
 	putEntity(t, l, "key-2", "team")
 	setSystem(t, l, zlimit.PerDay("tpd", 100), zlimit.PerDay("rpd", 50))
 	err := errors.Join(
@@ -81,25 +60,25 @@ func TestCascade(t *testing.T) {
 		for range 2 { // cold, and warm
 			acquire(t, l, ask(zlimit.Amounts{"tpd": 40, "rpd": 1}))
 		}
-		checkLeft(t, l, "key-1", "tpd", 20_000, 80_000)
-		checkLeft(t, l, "key-1", "rpd", 48_000, 2000)
-		checkLeft(t, l, "team", "tpd", 70_000, 80_000)
-		checkLeft(t, l, "org", "tpd", 920_000, 80_000)
+		checkLimit(t, l, "key-1", "tpd", 20_000, 80_000)
+		checkLimit(t, l, "key-1", "rpd", 48_000, 2000)
+		checkLimit(t, l, "team", "tpd", 70_000, 80_000)
+		checkLimit(t, l, "org", "tpd", 920_000, 80_000)
 
 		lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 10}))
 		if err := errors.Join(lease.Consume(ctx, zlimit.Amounts{"tpd": 5}), lease.Adjust(zlimit.Amounts{"tpd": 7}), lease.Commit(ctx)); err != nil {
 			t.Fatalf("Consume() and Adjust() and Commit() = %v", err)
 		}
-		checkLeft(t, l, "key-1", "tpd", -2000, 102_000)
-		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
-		checkLeft(t, l, "org", "tpd", 898_000, 102_000)
+		checkLimit(t, l, "key-1", "tpd", -2000, 102_000)
+		checkLimit(t, l, "team", "tpd", 48_000, 102_000)
+		checkLimit(t, l, "org", "tpd", 898_000, 102_000)
 
 		other := ask(zlimit.Amounts{"tpd": 48})
 		other.Entity = "key-2"
 		check.Fatal(t, "Rollback()", acquire(t, l, other).Rollback(ctx))
-		checkLeft(t, l, "key-2", "tpd", 100_000, 0)
-		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
-		checkLeft(t, l, "org", "tpd", 898_000, 102_000)
+		checkLimit(t, l, "key-2", "tpd", 100_000, 0)
+		checkLimit(t, l, "team", "tpd", 48_000, 102_000)
+		checkLimit(t, l, "org", "tpd", 898_000, 102_000)
 	})
 }
 
@@ -120,19 +99,19 @@ func TestCascadeRejected(t *testing.T) {
 			if e.RetryAfter() != 576*time.Second { // one token of 150 a day
 				t.Errorf("RetryAfter() = %v, want 9m36s", e.RetryAfter())
 			}
-			checkLeft(t, l, "team", "tpd", 60_000, 90_000)
-			checkLeft(t, l, "org", "tpd", 910_000, 90_000)
+			checkLimit(t, l, "team", "tpd", 60_000, 90_000)
+			checkLimit(t, l, "org", "tpd", 910_000, 90_000)
 			if len(storedShards(t, l, "key-2")) > 0 { // it was charged before the team's rejection was known
-				checkLeft(t, l, "key-2", "tpd", 100_000, 0)
-				checkLeft(t, l, "key-2", "rpd", 50_000, 0)
+				checkLimit(t, l, "key-2", "tpd", 100_000, 0)
+				checkLimit(t, l, "key-2", "rpd", 50_000, 0)
 			}
 		}
 		e := reject(t, l, ask(zlimit.Amounts{"tpd": 11}))
 		if v := e.Violations(); len(v) != 1 || v[0].Entity != "key-1" {
 			t.Errorf("Violations() = %v, want the child's", v)
 		}
-		checkLeft(t, l, "team", "tpd", 60_000, 90_000)
-		checkLeft(t, l, "org", "tpd", 910_000, 90_000)
+		checkLimit(t, l, "team", "tpd", 60_000, 90_000)
+		checkLimit(t, l, "org", "tpd", 910_000, 90_000)
 
 		if wait, err := l.TimeUntil(context.Background(), other); err != nil || wait != 576*time.Second {
 			t.Errorf("TimeUntil() = %v, %v, want 9m36s", wait, err)
@@ -160,7 +139,7 @@ func TestCascadeFaults(t *testing.T) {
 			}
 			var charged int64
 			for _, entity := range []string{"key-1", "team", "org"} {
-				_, consumed := left(t, l, entity, "tpd")
+				consumed := storedLimit(t, l, entity, "tpd").Consumed
 				charged += consumed - 20_000
 			}
 			if charged != 10_000 { // of the write whose reply was lost
@@ -208,9 +187,7 @@ func TestManyChildren(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300)}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.PerDay("tpd", 300))
 		const children = 100
 		for i := range children {
 			putEntity(t, l, fmt.Sprintf("key-%d", i), "org")
@@ -244,7 +221,7 @@ func TestManyChildren(t *testing.T) {
 			n := admitted[i].Load()
 			total += n
 			if entity := fmt.Sprintf("key-%d", i); len(storedShards(t, l, entity)) > 0 {
-				if _, consumed := left(t, l, entity, "tpd"); consumed != n*1000 {
+				if consumed := storedLimit(t, l, entity, "tpd").Consumed; consumed != n*1000 {
 					t.Errorf("%s counts %d, want %d", entity, consumed, n*1000)
 				}
 			}
@@ -252,7 +229,7 @@ func TestManyChildren(t *testing.T) {
 		if total != 300 {
 			t.Errorf("admitted %d, want 300", total)
 		}
-		checkLeft(t, l, "org", "tpd", 0, 300_000)
+		checkLimit(t, l, "org", "tpd", 0, 300_000)
 	})
 }
 
@@ -265,9 +242,7 @@ func TestChildrenAtOnce(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithCallTimeout(time.Minute))
 		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", most)}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.PerDay("tpd", most))
 		name := func(i int64) string { return fmt.Sprintf("key-%d", i) }
 		for i := range children {
 			putEntity(t, l, name(i), "org")
@@ -298,13 +273,13 @@ func TestChildrenAtOnce(t *testing.T) {
 			items, err := l.Table().Read(ctx, layout.BucketKey{NS: l.NS(), Entity: name(i), Resource: "gpt-4"}.Key())
 			check.Fatal(t, "Read()", err)
 			if admitted[i] || items[0] != nil { // some refusals create nothing
-				checkLeft(t, l, name(i), "tpd", (10-taken)*zlimit.Millis, taken*zlimit.Millis)
+				checkLimit(t, l, name(i), "tpd", (10-taken)*zlimit.Millis, taken*zlimit.Millis)
 			}
 		}
 		if got != most {
 			t.Errorf("admitted %d, want %d", got, most)
 		}
-		checkLeft(t, l, "org", "tpd", 0, most*zlimit.Millis)
+		checkLimit(t, l, "org", "tpd", 0, most*zlimit.Millis)
 	})
 }
 

@@ -69,9 +69,7 @@ func TestCloseReturnsWhatWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &muteStore{Store: store.Of(newMemory(t))}
 				l, operator := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
-				if err := operator.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, operator, zlimit.Level{Resource: "gpt-4"}, test.limit)
 				for range 10 {
 					acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 				}

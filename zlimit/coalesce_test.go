@@ -325,12 +325,12 @@ func TestCoalescedParents(t *testing.T) {
 			t.Errorf("Acquire() = %v", err)
 		}
 	}, nil)
-	if tokens, consumed := left(t, l, "team", "tpd"); admitted.Load() != 33 || tokens != 1000 || consumed != 99_000 {
-		t.Errorf("%d admitted, and the parent has %d and counts %d, want 33, 1000 and 99000", admitted.Load(), tokens, consumed)
+	if got := storedLimit(t, l, "team", "tpd"); admitted.Load() != 33 || got.Tokens != 1000 || got.Consumed != 99_000 {
+		t.Errorf("%d admitted, and the parent has %d and counts %d, want 33, 1000 and 99000", admitted.Load(), got.Tokens, got.Consumed)
 	}
 	for i := range 50 {
-		if tokens, consumed := left(t, l, request(i).Entity, "tpd"); tokens+consumed != 100_000 || consumed != 0 && consumed != 3000 {
-			t.Errorf("child %d has %d and counts %d", i, tokens, consumed)
+		if got := storedLimit(t, l, request(i).Entity, "tpd"); got.Tokens+got.Consumed != 100_000 || got.Consumed != 0 && got.Consumed != 3000 {
+			t.Errorf("child %d has %d and counts %d", i, got.Tokens, got.Consumed)
 		}
 	}
 }

@@ -145,9 +145,7 @@ func TestManyEntitiesWithLimits(t *testing.T) {
 	for i := range 300 {
 		entity := fmt.Sprintf("key-%03d", i)
 		want = append(want, "entity "+entity+", resource gpt-4")
-		if err := l.Limits.Set(context.Background(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.PerDay("rpd", 1))
 	}
 	checkLevels(t, l, zlimit.LevelQuery{Resource: "gpt-4"}, want...)
 	for stored := range l.Limits.List(context.Background(), zlimit.LevelQuery{Resource: "gpt-4"}) {
@@ -216,9 +214,7 @@ func TestLimitChangesReachBuckets(t *testing.T) {
 			t.Errorf("tpm = %+v, want 200000 consumed", got)
 		}
 
-		if err := other.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpm", 2000)}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, other, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.PerDay("tpm", 2000))
 		acquire(t, other, ask(zlimit.Amounts{"tpm": 1}))
 		if got := item(t, l); got.Get("b_rpm_tk").Kind() != expr.KindNone || got.Get("ttl").Kind() != expr.KindNone {
 			t.Errorf("the item %v still has rpm, or expires", got)
@@ -247,7 +243,6 @@ func TestOldMemoryDoesNotTurnAChangeBack(t *testing.T) {
 
 func TestConfigCache(t *testing.T) {
 	s, faults := newTable(t)
-	ctx := context.Background()
 	c := newClock()
 	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(10*time.Second))
 	setSystem(t, l, zlimit.PerDay("rpm", 1000))
@@ -290,9 +285,7 @@ func TestConfigCache(t *testing.T) {
 
 	off := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
 	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 5)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, zlimit.PerDay("rpm", 5))
 	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
 	if got := limit(t, l, "rpm").Capacity; got != 5000 {
 		t.Errorf("without a cache the capacity is %d after the change, want 5000", got)
@@ -307,9 +300,7 @@ func TestTablesOfOthers(t *testing.T) {
 		l := newLimiter(t, s)
 		write := func(w store.Write) {
 			t.Helper()
-			if _, err := l.Calls().Write(ctx, w); err != nil {
-				t.Fatalf("Write() = %v", err)
-			}
+			write(t, l, w)
 		}
 		config := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}
 		number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
@@ -323,10 +314,8 @@ func TestTablesOfOthers(t *testing.T) {
 		if got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil || !cmp.Equal(got.Limits, want) {
 			t.Errorf("Get() = %v, %v, want %v", got, err, want)
 		}
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}))
-		items, err := l.Calls().Read(ctx, []store.Key{config.Key()}, true)
-		check.Fatal(t, "Read()", err)
-		if got := items[0]; got.Get("note").Text() != "keep me" || got.Get("l_my_limit_bx").Kind() != expr.KindNone ||
+		setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, want...)
+		if got := stored(t, l, config.Key()); got.Get("note").Text() != "keep me" || got.Get("l_my_limit_bx").Kind() != expr.KindNone ||
 			!got.Get("config_version").Equal(expr.N(8)) || !got.Get("l_my_limit_cp").Equal(expr.N(150)) {
 			t.Errorf("the config is now %v", got)
 		}

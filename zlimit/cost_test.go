@@ -151,9 +151,7 @@ func TestCosts(t *testing.T) {
 	measure("rejected, as predicted by an older image", l, refuse(l, request))
 	quotaAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
 	quota := zlimit.Request{Entity: "key-8", Resource: "quota", Consume: zlimit.Amounts{"tokens": 1}}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "quota"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 2, "*/5 * * * *", "UTC")}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "quota"}, zlimit.Cron("tokens", 2, "*/5 * * * *", "UTC"))
 	acquire(t, l, quota)
 	l.Engine().Quiesce()
 	measure("a known bucket with a quota, within its period", l, take(l, quota))
@@ -162,18 +160,14 @@ func TestCosts(t *testing.T) {
 	measure("the first request after a quota resets", l, take(l, quota))
 	carryAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
 	carries := zlimit.Request{Entity: "key-8", Resource: "carry", Consume: zlimit.Amounts{"tokens": 1}}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "carry"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 3, "*/5 * * * *", "UTC").CarryOver(2)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "carry"}, zlimit.Cron("tokens", 3, "*/5 * * * *", "UTC").CarryOver(2))
 	acquire(t, l, carries)
 	l.Engine().Quiesce()
 	measure("a known bucket whose quota carries what is left, within its period", l, take(l, carries))
 	c.sleep(carryAt.Sub(c.now()))
 	measure("the first request after such a quota resets", l, take(l, carries))
 	window := zlimit.Request{Entity: "key-9", Resource: "window", Consume: zlimit.Amounts{"rpm": 1}}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "window"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2")}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "window"}, zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2"))
 	c.sleep(c.now().Truncate(2 * time.Minute).Add(2*time.Minute + 58*time.Second).Sub(c.now()))
 	acquire(t, l, window)
 	l.Engine().Quiesce()
@@ -181,9 +175,7 @@ func TestCosts(t *testing.T) {
 	c.sleep(2 * time.Second)
 	measure("the first request after a window has ended", l, take(l, window))
 	session := zlimit.Request{Entity: "key-10", Resource: "session", Consume: zlimit.Amounts{"tokens": 1}}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "session"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 2, 30*time.Second)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "session"}, zlimit.Session("tokens", 2, 30*time.Second))
 	acquire(t, l, session)
 	l.Engine().Quiesce()
 	measure("a known bucket with a session quota, within a session", l, take(l, session))
@@ -202,7 +194,7 @@ func TestCosts(t *testing.T) {
 	section("A limit that several processes use up")
 	busy := zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 1}}
 	burst := zlimit.Limit{Name: "rps", Capacity: 10, RefillAmount: 50, RefillPeriod: time.Second}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "busy"}, zlimit.Config{Limits: []zlimit.Limit{burst}}))
+	setLimits(t, l, zlimit.Level{Resource: "busy"}, burst)
 	const token = 20 * time.Millisecond // in which one flows in
 	acquire(t, l, busy)
 	for range 5 { // so that the process knows of others
@@ -281,9 +273,7 @@ func TestCosts(t *testing.T) {
 	page.WriteString("\n")
 	section("Wait")
 	queued := zlimit.Request{Entity: "worker", Resource: "backend", Consume: zlimit.Amounts{"calls": 1}}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "backend"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("calls", 1)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "backend"}, zlimit.PerMinute("calls", 1))
 	acquire(t, l, queued)
 	var reservation *zlimit.Reservation
 	book := func(longest time.Duration) func() error {
@@ -368,7 +358,7 @@ func TestCosts(t *testing.T) {
 	section("A resource within a wider one")
 	wider := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("wider"))
 	for id, limits := range map[string][]zlimit.Limit{"gpt-4": {zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_000)}, "models": {zlimit.PerDay("rpm", 110)}} {
-		check.Fatal(t, "Limits.Set()", wider.Limits.Set(ctx, zlimit.Level{Resource: id}, zlimit.Config{Limits: limits}))
+		setLimits(t, wider, zlimit.Level{Resource: id}, limits...)
 	}
 	versioned{t, store.Of(s)}.write(zlimit.SchemaVersion, zlimit.ClientMinVersion, "") // windows have raised it
 	measure("`Resources.Put`, the first one of a process, of two resources", wider, func() error {
@@ -388,9 +378,7 @@ func TestCosts(t *testing.T) {
 	page.WriteString("\n")
 	section("Several requests together")
 	together := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("together"))
-	if err := together.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 110)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, together, zlimit.Level{Resource: "models"}, zlimit.PerDay("rpm", 110))
 	setSystem(t, together, zlimit.PerMinute("rpm", 100))
 	steps := make([]zlimit.Request, 3)
 	for i, resource := range []string{"gpt-4", "gpt-3", "search"} {
@@ -452,9 +440,7 @@ func TestCosts(t *testing.T) {
 	measure("rejected by two shards", sharded, refuse(sharded, ask(zlimit.Amounts{"tpm": 500})))
 	measure("rejected by two shards, with `WithRejectionCache(0)`", exact, refuse(exact, ask(zlimit.Amounts{"tpm": 500})))
 	sitting := zlimit.Request{Entity: "sitting", Resource: "gpt-4", Consume: zlimit.Amounts{"tokens": 1}}
-	if err := sharded.Limits.Set(ctx, zlimit.Level{Entity: "sitting"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Session("tokens", 900, 30*time.Second)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, sharded, zlimit.Level{Entity: "sitting"}, zlimit.Session("tokens", 900, 30*time.Second))
 	acquire(t, sharded, sitting)
 	sharded.Engine().Quiesce()
 	splitBucket(t, sharded, "sitting")

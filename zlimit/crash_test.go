@@ -125,9 +125,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	m := &mortal{Store: w}
 	clock := newClock()
 	survivor := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(clock.now))
-	putEntity(t, survivor, "org", "")
-	putEntity(t, survivor, "team", "org")
-	putEntity(t, survivor, "key-1", "team")
+	putChain(t, survivor, "org", "team", "key-1")
 	c := &killedProcess{t: t, clock: clock, limiter: newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(clock.now))}
 	err := errors.Join(
 		survivor.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 400)}}),

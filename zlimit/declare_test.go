@@ -242,9 +242,7 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "gpt-5"}, zlimit.PerDay("rpd", 1))
 	key := l.ResourceKey("gpt-5")
 	items, err := l.Table().Read(ctx, key)
 	check.Fatal(t, "Read()", err)

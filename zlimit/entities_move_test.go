@@ -36,9 +36,7 @@ func used(tb testing.TB, l *zlimit.RateLimiter, entities ...string) []int64 {
 	tb.Helper()
 	all := make([]int64, len(entities))
 	for i, id := range entities {
-		for _, b := range collect(tb, "Entities.Buckets()", l.Entities.Buckets(context.Background(), id)) {
-			all[i] += b.Consumed["rpd"].Tokens()
-		}
+		all[i] = consumed(tb, l, id, "rpd")
 	}
 	return all
 }
@@ -87,7 +85,7 @@ func TestSetParent(t *testing.T) {
 		if err := l.Entities.Delete(ctx, "two"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 			t.Errorf("the new parent is deleted: %v", err)
 		}
-		found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l)))
+		found, _, err := layout.ReadBucket(item(t, l))
 		if err != nil || found.Lineage() != (layout.Lineage{Cascade: true, Parent: "two", Generation: at, Incarnation: layout.FormatTime(moved.CreatedAt)}) {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
@@ -101,7 +99,7 @@ func TestSetParent(t *testing.T) {
 		if got, want := fmt.Sprint(used(t, l, "key-1", "two")), "[18 7]"; got != want {
 			t.Errorf("consumed are %s without a parent, want %s", got, want)
 		}
-		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "" || found.Cascade || found.Moved != at+1 {
+		if found, _, err := layout.ReadBucket(item(t, l)); err != nil || found.Parent != "" || found.Cascade || found.Moved != at+1 {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 		moved.Name, moved.ParentID, moved.Version = "Key", "", 2
@@ -123,7 +121,6 @@ func TestSetParent(t *testing.T) {
 // In TestMovesByOthers, another program moves an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps
 // nothing. A process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
 func TestMovesByOthers(t *testing.T) {
-	ctx := context.Background()
 	c := newClock()
 	s := newMemory(t)
 	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
@@ -133,9 +130,7 @@ func TestMovesByOthers(t *testing.T) {
 		next := stored(t, l, key)
 		next.Set("parent_id", expr.S("two"))
 		next.Set("pgen", expr.N(1))
-		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: next}); err != nil {
-			t.Fatalf("Write() = %v", err)
-		}
+		put(t, l, key, next)
 	}
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 3})) // planned from the image before
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
@@ -160,9 +155,7 @@ func TestMovesOfAnotherLife(t *testing.T) {
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 10})) // reads the record
 	check.Fatal(t, "Entities.Delete()", l.Entities.Delete(ctx, "key-1"))
 	c.sleep(10 * time.Second)
-	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "key-1", ParentID: "two", Cascade: true}); err != nil {
-		t.Fatalf("Entities.Create() = %v", err)
-	}
+	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "two", Cascade: true})
 	move("one")
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 3})) // makes a bucket, which the move has not stamped
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
@@ -301,7 +294,7 @@ func TestMovesMeetNewBuckets(t *testing.T) {
 		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil { // stamps what came into being meanwhile
 			t.Fatalf("Entities.SetParent() = %v", err)
 		}
-		if found, _, err := layout.ReadBucket(stored(t, l, keyOfBucket(l))); err != nil || found.Parent != "two" || found.Moved != moved {
+		if found, _, err := layout.ReadBucket(item(t, l)); err != nil || found.Parent != "two" || found.Moved != moved {
 			t.Errorf("the bucket copies %+v, %v", found.Lineage(), err)
 		}
 	})

@@ -24,16 +24,6 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// create creates an entity and fails the test when that fails.
-func create(tb testing.TB, l *zlimit.RateLimiter, e zlimit.Entity) zlimit.Entity {
-	tb.Helper()
-	created, err := l.Entities.Create(context.Background(), e)
-	if err != nil {
-		tb.Fatalf("Create(%+v) = %v", e, err)
-	}
-	return created
-}
-
 func TestEntities(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
@@ -345,7 +335,6 @@ func neighbours(tb testing.TB, s store.Store) *zlimit.RateLimiter {
 // checkDeleted checks that key-1 is gone, with all that belongs to it, and nothing else.
 func checkDeleted(t *testing.T, l *zlimit.RateLimiter, before map[string]string, other string) {
 	t.Helper()
-	ctx := context.Background()
 	after := dump(t, l.Calls(), l.NS(), other)
 	listed := layout.ChildKey{NS: l.NS(), Entity: "p", Child: "key-1"}.Key()
 	gone := func(key string) bool { return belongsTo(l.NS(), "key-1")(key) || key == listed.PK+" "+listed.SK }
@@ -361,9 +350,7 @@ func checkDeleted(t *testing.T, l *zlimit.RateLimiter, before map[string]string,
 	if len(events) != 1+4+4+1 || events[0] != zlimit.ActionEntityCreated || events[9] != zlimit.ActionEntityDeleted || count(events, zlimit.ActionLimitsDeleted) != 4 {
 		t.Errorf("events: %v, want a deletion of 4 configs, and of the entity as the last one", events)
 	}
-	items, err := l.Calls().Read(ctx, []store.Key{layout.EntityConfigRegistryKey{NS: l.NS()}.Key()}, true)
-	check.Fatal(t, "Read()", err)
-	registry, err := layout.DecodeEntityConfigRegistry(items[0])
+	registry, err := layout.DecodeEntityConfigRegistry(stored(t, l, layout.EntityConfigRegistryKey{NS: l.NS()}.Key()))
 	want := []layout.ResourceCount{
 		{Name: zlimit.DefaultResource, Entities: 2}, {Name: "gpt-4", Entities: 2}, {Name: "gpt-5", Entities: 2}, {Name: "o3", Entities: 2},
 	}
@@ -494,9 +481,7 @@ func TestBuckets(t *testing.T) {
 			if shard == 7 {
 				item.ShardCount = 8 // it does not know the split
 			}
-			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
-				t.Fatalf("Write() = %v", err)
-			}
+			put(t, l, item.Key.Key(), item.Encode())
 		}
 		want = append(want, "sharded 16 [rpm=4]")
 		c.sleep(2 * time.Second) // two tokens of rpm flow in
@@ -566,15 +551,13 @@ func TestRecordsOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
-	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
+	write(t, l, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "entity_id", Value: expr.S("e")},
 		{Name: "parent_id", Value: expr.Null()},
 		{Name: "metadata", Value: expr.Map(expr.Item{{Name: "seats", Value: expr.N(5)}, {Name: "plan", Value: expr.S("gold")}})},
 		{Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")},
 		{Name: "note", Value: expr.S("kept")},
-	}}); err != nil {
-		t.Fatalf("Write() = %v", err)
-	}
+	}})
 	want := zlimit.Entity{
 		ID: "e", Name: "e", Metadata: map[string]string{"seats": "5", "plan": "gold"},
 		CreatedAt: time.Date(2026, 2, 3, 3, 5, 6, 789012000, time.UTC),
@@ -603,9 +586,7 @@ func TestFamiliesChangeMeanwhile(t *testing.T) {
 	}
 
 	create(t, l, zlimit.Entity{ID: "p"})
-	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Entity: "p", Resource: "gpt-4"}, zlimit.PerDay("rpd", 1))
 	m.set(func() { create(t, other, zlimit.Entity{ID: "e", ParentID: "p"}) })
 	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 		t.Errorf("Delete() of an entity that gets a child = %v, want ErrEntityHasChildren", err)

@@ -216,11 +216,9 @@ func TestUpdateKeepsValuesOfOthers(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
 	metadata := expr.Map(expr.Item{{Name: "seats", Value: expr.N(5)}})
-	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
+	write(t, l, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "metadata", Value: metadata}, {Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")}, {Name: "note", Value: expr.S("kept")},
-	}}); err != nil {
-		t.Fatalf("Write() = %v", err)
-	}
+	}})
 	e, err := l.Entities.Get(ctx, "e")
 	check.Fatal(t, "Entities.Get()", err)
 	e.Name = "E"
@@ -301,15 +299,11 @@ func TestListOfEntities(t *testing.T) {
 			create(t, l, zlimit.Entity{ID: id, Metadata: map[string]string{"n": fmt.Sprint(i)}})
 			want = append(want, id)
 			if i%40 == 0 { // what stands beside records in the index
-				if err := l.Limits.Set(ctx, zlimit.Level{Entity: id, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, l, zlimit.Level{Entity: id, Resource: "gpt-4"}, limits...)
 				acquire(t, l, zlimit.Request{Entity: id, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}})
 			}
 		}
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "without-record", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: "without-record", Resource: "gpt-4"}, limits...)
 		if diff := cmp.Diff(want, ids(zlimit.EntityQuery{})); diff != "" {
 			t.Errorf("List() (-want +got):\n%s", diff)
 		}

@@ -77,10 +77,8 @@ func TestForecast(t *testing.T) {
 	}
 	note("hourly", midnight.Add(6*time.Hour), 150)
 	limits := []zlimit.Limit{zlimit.Monthly("tpm", 1000, "UTC"), zlimit.PerMinute("rpm", 10)}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}))
-	if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"tpm": 600}}); err != nil {
-		t.Fatalf("Acquire() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "gpt"}, limits...)
+	acquire(t, l, zlimit.Request{Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"tpm": 600}})
 	got, err := l.Usage.Forecast(t.Context(), "acme", "gpt")
 	if err != nil || len(got) != 1 {
 		t.Fatalf("Forecast() = %v, %v, want that of the budget alone", got, err)

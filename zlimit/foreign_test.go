@@ -19,15 +19,10 @@ import (
 func edit(tb testing.TB, l *zlimit.RateLimiter, shard int, change func(*layout.Bucket)) {
 	tb.Helper()
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
-	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	check.Fatal(tb, "Read()", err)
-	item, err := layout.DecodeBucket(items[0])
+	item, err := layout.DecodeBucket(stored(tb, l, key))
 	check.Fatal(tb, "layout.DecodeBucket()", err)
 	change(&item)
-	put := store.Write{Kind: store.Put, Key: key, Item: item.Encode(), Expr: expr.Bound{}}
-	if _, err := l.Calls().Write(context.Background(), put); err != nil {
-		tb.Fatalf("Write() = %v", err)
-	}
+	put(tb, l, key, item.Encode())
 }
 
 // TestFreshnessIsAsked deletes a bucket, which a process whose clock is behind creates again. The first process, which
@@ -216,9 +211,7 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	victim, err := l.Namespaces.Register(ctx, "victim")
 	check.Fatal(t, "Namespaces.Register()", err)
-	if _, err := newLimiter(t, zlimit.StoreOn(l.Calls()), zlimit.WithNamespace("victim")).Entities.Create(ctx, zlimit.Entity{ID: "key-1"}); err != nil {
-		t.Fatalf("Entities.Create() = %v", err)
-	}
+	create(t, newLimiter(t, zlimit.StoreOn(l.Calls()), zlimit.WithNamespace("victim")), zlimit.Entity{ID: "key-1"})
 	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
 		t.Fatalf("Namespaces.Delete() = %v", err)
 	}
@@ -330,9 +323,7 @@ func TestAttributeSetManually(t *testing.T) {
 			if value.Kind() != expr.KindNone {
 				item.Set("b_zz_tk", value)
 			}
-			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-				t.Fatalf("Write() = %v", err)
-			}
+			put(t, l, key, item)
 		}
 		consumed := func(want int64) {
 			t.Helper()

@@ -36,7 +36,7 @@ func TestFreshProcessTakesSlots(t *testing.T) {
 	terms := []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}
 	for _, term := range terms {
 		limits := []zlimit.Limit{zlimit.Slots("slots", 100, zlimit.Term(term))}
-		check.Fatal(t, "Limits.Set()", admin.Limits.Set(t.Context(), zlimit.Level{Resource: term.String()}, zlimit.Config{Limits: limits}))
+		setLimits(t, admin, zlimit.Level{Resource: term.String()}, limits...)
 	}
 	for _, term := range terms {
 		for name, call := range map[string]func(context.Context, *zlimit.RateLimiter, zlimit.Request) (*zlimit.Lease, error){
@@ -94,7 +94,7 @@ func TestClockOfSlowReplies(t *testing.T) {
 	table := engine.Table(t)
 	admin, _ := newFresh(t, table)
 	limits := []zlimit.Limit{zlimit.Slots("slots", 1, zlimit.Term(time.Second))}
-	check.Fatal(t, "Limits.Set()", admin.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	setLimits(t, admin, zlimit.Level{Resource: "gpt-4"}, limits...)
 	l, faults := newFresh(t, table)
 	faults.Inject(enginetest.Fault{Kind: enginetest.Slow, Operation: "GetItem", Delay: 300 * time.Millisecond, Times: 1000})
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyBlock, zlimit.PolicyAllow} {

@@ -21,17 +21,6 @@ func grant(tb testing.TB, l *zlimit.RateLimiter, limit string, amount int64, unt
 	})
 }
 
-// statusOf returns where a limit of the usual bucket stands.
-func statusOf(tb testing.TB, l *zlimit.RateLimiter, limit string) zlimit.Status {
-	tb.Helper()
-	statuses, err := l.Available(tb.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-	status, ok := statuses.Limit(limit)
-	if err != nil || !ok {
-		tb.Fatalf("Available() = %v, %v", statuses, err)
-	}
-	return status
-}
-
 // ungranted fails where an item of the usual bucket notes a grant.
 func ungranted(tb testing.TB, l *zlimit.RateLimiter) {
 	tb.Helper()
@@ -60,7 +49,7 @@ func TestGrant(t *testing.T) {
 				t.Errorf("TopUp() = %+v, %v", got, err)
 			}
 		}
-		if s := statusOf(t, other, "rpd"); s.Available != 1860 || s.Granted != 1000 || !s.GrantEnds.Equal(until) {
+		if s := status(t, other, "rpd"); s.Available != 1860 || s.Granted != 1000 || !s.GrantEnds.Equal(until) {
 			t.Errorf("status %+v", s)
 		}
 		if s, _ := reject(t, other, ask(zlimit.Amounts{"rpd": 1861})).Statuses.Limit("rpd"); !s.Possible() || s.RetryAfter != 100*time.Second {
@@ -172,8 +161,8 @@ func TestGrantOfQuotas(t *testing.T) {
 		}
 		c.sleep(time.Second)                                             // what a rejection from memory lasts at most
 		acquire(t, other, ask(zlimit.Amounts{"runs": 20, "images": 20})) // 10 of each grant
-		c.sleep(statusOf(t, other, "runs").ResetsAt.Sub(c.now()))
-		if runs, images := statusOf(t, other, "runs"), statusOf(t, other, "images"); runs.Available != 140 || images.Available != 100 || runs.Granted != 40 || images.Granted != 0 {
+		c.sleep(status(t, other, "runs").ResetsAt.Sub(c.now()))
+		if runs, images := status(t, other, "runs"), status(t, other, "images"); runs.Available != 140 || images.Available != 100 || runs.Granted != 40 || images.Granted != 0 {
 			t.Errorf("after midnight %+v and %+v, want 140 and 100", runs, images)
 		}
 		acquire(t, l, ask(zlimit.Amounts{"runs": 135}))
@@ -204,7 +193,7 @@ func TestGrantOfShards(t *testing.T) {
 		t.Errorf("TopUp() = %+v, %v", got, err)
 	}
 	acquire(t, other, ask(zlimit.Amounts{"runs": 120}))
-	if s := statusOf(t, other, "runs"); s.Available != 31 || s.Granted != 51 {
+	if s := status(t, other, "runs"); s.Available != 31 || s.Granted != 51 {
 		t.Errorf("status %+v, want 31", s)
 	}
 	reject(t, l, ask(zlimit.Amounts{"runs": 32}))
@@ -263,7 +252,7 @@ func TestGrantRefuses(t *testing.T) {
 			t.Errorf("TopUp() of %+v = %v", test, err)
 		}
 	}
-	if s := statusOf(t, l, "rpd"); s.Granted != 0 || s.Available != 5 {
+	if s := status(t, l, "rpd"); s.Granted != 0 || s.Available != 5 {
 		t.Errorf("status %+v", s)
 	}
 }

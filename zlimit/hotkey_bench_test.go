@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -153,12 +152,7 @@ func BenchmarkZipf(b *testing.B) {
 		"dynamodb": func(*testing.B) zlimit.Store {
 			return zlimit.StoreOn(dynamo.New(client, table, layout.Table, withoutStream))
 		},
-		"sqlite": func(b *testing.B) zlimit.Store {
-			s, err := zlimit.SQLite(b.TempDir() + "/limits.db")
-			check.Fatal(b, "zlimit.SQLite()", err)
-			b.Cleanup(func() { s.Close() })
-			return s
-		},
+		"sqlite": func(b *testing.B) zlimit.Store { return openStore(b, newFile(b)) },
 	}
 	for _, name := range []string{"dynamodb", "sqlite"} {
 		b.Run(name, func(b *testing.B) {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,16 +48,12 @@ func (q *queue) Write(ctx context.Context, w store.Write) (store.Result, error) 
 // queued runs a test with a limiter on a store that takes its time for a write, and a bucket that is in memory.
 func queued(t *testing.T, takes time.Duration, test func(l *zlimit.RateLimiter, q *queue), opts ...zlimit.Option) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := zlimit.Memory()
-		check.Fatal(t, "zlimit.Memory()", err)
-		q := &queue{Store: store.Of(memory), line: make(chan struct{}, 1)}
-		l, err := zlimit.New(context.Background(), zlimit.EmbeddedStoreOn(q), opts...)
-		check.Fatal(t, "zlimit.New()", err)
+		q := &queue{Store: store.Of(newMemory(t)), line: make(chan struct{}, 1)}
+		l := newLimiter(t, zlimit.EmbeddedStoreOn(q), opts...)
 		setSystem(t, l, zlimit.PerDay("rpm", 100_000))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		q.takes.Store(int64(takes))
 		test(l, q)
-		check.Error(t, "Close() and Close()", errors.Join(l.Close(), memory.Close()))
 	})
 }
 

@@ -257,12 +257,8 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 	s := newLagging(t, time.Minute)
 	l := newLimiter(t, zlimit.StoreOn(s))
 	create(t, l, zlimit.Entity{ID: "e"})
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "listed"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
-	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: "own"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "listed"}, zlimit.PerMinute("rpm", 100))
+	setLimits(t, l, zlimit.Level{Entity: "e", Resource: "own"}, zlimit.PerMinute("rpm", 100))
 	other := newLimiter(t, zlimit.StoreOn(s))
 	for resource, by := range map[string]*zlimit.RateLimiter{"listed": other, "own": other, "seen": l} {
 		r := ask(zlimit.Amounts{"rpm": 1})

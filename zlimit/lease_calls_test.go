@@ -60,16 +60,12 @@ func (f *faraway) Read(ctx context.Context, keys []store.Key, consistent bool) (
 func far(t *testing.T, test func(t *testing.T, l *zlimit.RateLimiter, f *faraway, lease *zlimit.Lease)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := zlimit.Memory()
-		check.Fatal(t, "zlimit.Memory()", err)
-		f := &faraway{Store: store.Of(memory)}
-		l, err := zlimit.New(t.Context(), zlimit.EmbeddedStoreOn(f), zlimit.WithListing(false), zlimit.WithCallTimeout(time.Minute), zlimit.WithClock(newClock().now))
-		check.Fatal(t, "zlimit.New()", err)
+		f := &faraway{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.EmbeddedStoreOn(f), zlimit.WithCallTimeout(time.Minute), zlimit.WithClock(newClock().now))
 		setSystem(t, l, zlimit.PerDay("tpm", 1000))
 		lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
 		f.takes.Store(int64(1500 * time.Millisecond))
 		test(t, l, f, lease)
-		check.Error(t, "Close() and Close()", errors.Join(l.Close(), memory.Close()))
 	})
 }
 
@@ -229,11 +225,8 @@ func TestLeaseOfManyGoroutines(t *testing.T) {
 // its place, and each request is decided.
 func TestOneLostReadOfLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := zlimit.Memory()
-		check.Fatal(t, "zlimit.Memory()", err)
-		f := &faraway{Store: store.Of(memory)}
-		l, err := zlimit.New(t.Context(), zlimit.EmbeddedStoreOn(f), zlimit.WithListing(false), zlimit.WithCallTimeout(2*time.Second))
-		check.Fatal(t, "zlimit.New()", err)
+		f := &faraway{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.EmbeddedStoreOn(f), zlimit.WithCallTimeout(2*time.Second))
 		setSystem(t, l, zlimit.PerDay("tpm", 1000))
 		l.Limits.InvalidateAll()
 		f.takes.Store(int64(5 * time.Millisecond))
@@ -249,7 +242,6 @@ func TestOneLostReadOfLimits(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		all.Wait()
-		check.Error(t, "Close() and Close()", errors.Join(l.Close(), memory.Close()))
 	})
 }
 

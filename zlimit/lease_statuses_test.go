@@ -15,17 +15,12 @@ import (
 func TestLeaseStatuses(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 1000))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
-		if _, err := limiter.Entities.Create(t.Context(), e); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, limiter, e)
 	}
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, limiter, zlimit.Level{Entity: "team", Resource: "api"}, zlimit.PerMinute("rpm", 100))
 	request := zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1, "tpm": 30}}
 	for n := int64(1); n <= 3; n++ {
-		lease, err := limiter.Acquire(t.Context(), request)
-		check.Fatal(t, "Acquire()", err)
+		lease := acquire(t, limiter, request)
 		want := zlimit.Statuses{
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("rpm", 60), Available: 60 - n, Requested: 1},
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("tpm", 1000), Available: 1000 - 30*n, Requested: 30},

@@ -92,7 +92,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
+			setLimits(t, l, at, limits...)
 			got, err := newLimiter(t, s, zlimit.WithClock(c.now)).Limits.Get(t.Context(), at)
 			if err != nil || !reflect.DeepEqual(got.Limits, limits) {
 				t.Errorf("%v: stored are %+v, %v, want %+v", at, got.Limits, err, limits)

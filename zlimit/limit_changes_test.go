@@ -99,19 +99,17 @@ func TestParentGainsALimit(t *testing.T) {
 			putEntity(t, l, "key-1", "team")
 			setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
 			limitsOfTeam := func(limits ...zlimit.Limit) {
-				if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, l, zlimit.Level{Entity: "team", Resource: "gpt-4"}, limits...)
 			}
 			limitsOfTeam(zlimit.PerDay("rpd", 100))
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 20, "tpd": 20}))
 			limitsOfTeam(zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
 			acquire(t, l, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 50}})
 			check.Fatal(t, "settle()", settle(lease))
-			if tokens, consumed := left(t, l, "team", "tpd"); tokens != 50_000 || consumed != 50_000 {
-				t.Errorf("the parent has %d and counts %d, want 50000 each", tokens, consumed)
+			if got := storedLimit(t, l, "team", "tpd"); got.Tokens != 50_000 || got.Consumed != 50_000 {
+				t.Errorf("the parent has %d and counts %d, want 50000 each", got.Tokens, got.Consumed)
 			}
-			if tokens, _ := left(t, l, "team", "rpd"); tokens != 100_000 {
+			if tokens := storedLimit(t, l, "team", "rpd").Tokens; tokens != 100_000 {
 				t.Errorf("the parent has %d of rpd, want 100000", tokens)
 			}
 		})
@@ -130,9 +128,7 @@ func TestParentLosesALimit(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	for _, limits := range [][]zlimit.Limit{{zlimit.PerDay("rpd", 50)}, {zlimit.PerDay("tpd", 50)}, {zlimit.PerDay("x", 50)}} {
 		c.sleep(2 * time.Second)
-		if err := other.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, other, zlimit.Level{Entity: "team", Resource: "gpt-4"}, limits...)
 		acquire(t, other, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{limits[0].Name: 1}})
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	}
@@ -285,7 +281,7 @@ func TestOwnersThatChanged(t *testing.T) {
 	r.Limits = []zlimit.Limit{zlimit.PerDay("rpd", 200)}
 	acquire(t, newLimiter(t, s, zlimit.WithClock(c.now)), r)
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
-	if _, consumed := left(t, l, "team", "rpd"); consumed != 7_000 {
+	if consumed := storedLimit(t, l, "team", "rpd").Consumed; consumed != 7_000 {
 		t.Errorf("the parent counts %d, want 7000", consumed)
 	}
 }

@@ -1,7 +1,6 @@
 package zlimit_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -103,7 +102,7 @@ func TestLimitAsJSON(t *testing.T) {
 func TestLimitAsEventsHaveIt(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	want := []zlimit.Limit{zlimit.PerDay("rpd", 5, zlimit.Burst(9)), zlimit.PerMinute("rpm", 60)}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, want...)
 	text, err := json.Marshal(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})[0].Details["limits"])
 	check.Fatal(t, "json.Marshal()", err)
 	var got []zlimit.Limit

@@ -48,15 +48,8 @@ func (s *listing) Write(ctx context.Context, w store.Write) (store.Result, error
 // newListing returns a limiter on such a store, in a bubble.
 func newListing(t *testing.T) (*zlimit.RateLimiter, *listing) {
 	t.Helper()
-	memory, err := zlimit.Memory()
-	check.Fatal(t, "zlimit.Memory()", err)
-	s := &listing{Store: store.Of(memory)}
-	l, err := zlimit.New(t.Context(), zlimit.StoreOn(s), zlimit.WithSetup())
-	check.Fatal(t, "zlimit.New()", err)
-	t.Cleanup(func() {
-		check.Error(t, "Close()", l.Close())
-		check.Error(t, "Close()", memory.Close())
-	})
+	s := &listing{Store: store.Of(newMemory(t))}
+	l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithListing(true))
 	setSystem(t, l, zlimit.PerMinute("rpm", 600))
 	return l, s
 }
@@ -135,7 +128,7 @@ func TestWhatMattersIsListed(t *testing.T) {
 					entity := fmt.Sprint("entity-", i)
 					if way.own {
 						at, limits := zlimit.Level{Entity: entity, Resource: "gpt-4"}, []zlimit.Limit{zlimit.PerMinute("rpm", 600)}
-						check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
+						setLimits(t, l, at, limits...)
 					}
 					way.make(t, l, entity)
 				}
@@ -393,11 +386,11 @@ func TestPurgeLeavesWhatExpires(t *testing.T) {
 		used("other", "unnamed") // found by that resource, and its entity by it
 		take("other", "hidden")
 		at := zlimit.Level{Resource: "configured"}
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
+		setLimits(t, l, at, zlimit.PerMinute("rpm", 60))
 		take("listed", "configured")
 		enterIndex(t, l, layout.BucketKey{NS: l.NS(), Entity: "listed", Resource: "configured"})
 		at = zlimit.Level{Entity: "limited", Resource: "anything"}
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
+		setLimits(t, l, at, zlimit.PerMinute("rpm", 60))
 		take("limited", "elsewhere")
 		take("stranger", "nowhere") // nothing names either
 		id := l.NS()
@@ -430,7 +423,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("doomed"), zlimit.WithConfigTTL(0))
 		setSystem(t, l, zlimit.PerMinute("rpm", 600))
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60)}
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+		setLimits(t, l, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, limits...)
 		inIndex := func() (entities []string) {
 			t.Helper()
 			l.Engine().Quiesce()
@@ -449,7 +442,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		if got := inIndex(); !slices.Equal(got, []string{"key-1"}) {
 			t.Errorf("the index lists %v, want key-1, which does not expire", got)
 		}
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "key-2", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+		setLimits(t, l, zlimit.Level{Entity: "key-2", Resource: "gpt-4"}, limits...)
 		c.sleep(10 * time.Second)
 		useOf(t, l, 3)
 		if got := inIndex(); !slices.Equal(got, []string{"key-1", "key-2"}) {

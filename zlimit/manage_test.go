@@ -3,12 +3,10 @@ package zlimit_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
@@ -43,55 +41,29 @@ func without(items map[string]string, belongs func(key string) bool) map[string]
 	return items
 }
 
-// collect returns what a sequence yields, and fails the test on an error.
-func collect[T any](tb check.TB, call string, seq iter.Seq2[T, error]) []T {
-	tb.Helper()
-	enginetest.CatchUp()
-	return check.All(tb, call, seq)
-}
-
-// endOf returns the error that a sequence ends with.
-func endOf[T any](seq iter.Seq2[T, error]) (failed error) {
-	for _, err := range seq {
-		failed = err
-	}
-	return failed
-}
-
 // populate fills an entity with everything that may belong to one: 4 configs, buckets of 3 resources and 20 usage
 // snapshots. One of the buckets has 12 shards.
 func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	tb.Helper()
-	ctx := context.Background()
 	for _, resource := range []string{"", "gpt-4", "gpt-5", "o3"} {
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 5000)}}); err != nil {
-			tb.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(tb, l, zlimit.Level{Entity: entity, Resource: resource}, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 5000))
 	}
 	for _, resource := range []string{"gpt-4", "gpt-5", "o3"} {
 		acquire(tb, l, zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1}})
 	}
-	first := layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}
-	items, err := l.Calls().Read(ctx, []store.Key{first.Key()}, true)
-	check.Fatal(tb, "Read()", err)
-	put := func(key store.Key, item expr.Item) {
-		tb.Helper()
-		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-			tb.Fatalf("Write() = %v", err)
-		}
-	}
+	whole := stored(tb, l, layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}.Key())
 	for shard := range 12 {
-		item, err := layout.DecodeBucket(items[0])
+		item, err := layout.DecodeBucket(whole)
 		check.Fatal(tb, "layout.DecodeBucket()", err)
 		item.Key.Shard, item.ShardCount = shard, 12
 		for i := range item.Limits {
 			item.Limits[i].Tokens /= 12
 		}
-		put(item.Key.Key(), item.Encode())
+		put(tb, l, item.Key.Key(), item.Encode())
 	}
 	for i := range 20 {
 		usage := layout.Usage{Key: layout.UsageKey{NS: l.NS(), Entity: entity, Resource: "gpt-4", WindowKey: fmt.Sprintf("2026-03-%02d", i+1)}, Window: "daily"}
-		put(usage.Key.Key(), usage.Encode())
+		put(tb, l, usage.Key.Key(), usage.Encode())
 	}
 }
 

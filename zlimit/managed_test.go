@@ -65,7 +65,7 @@ func TestManagedLevels(t *testing.T) {
 		}
 		// A change by other means takes the mark away, and a second one that restores the limits does not bring it back.
 		for _, n := range []int64{9, 1} {
-			check.Fatal(t, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits(n)}))
+			setLimits(t, other, zlimit.Level{Resource: "gpt-4"}, limits(n)...)
 		}
 		if found := read()[1]; !found.Config.Same(&wants[1].Config) || found.Version != 3 || found.Managed {
 			t.Errorf("Read() after changes by hand = %+v, want version 3, not managed", found)
@@ -148,9 +148,7 @@ func TestManagedRecord(t *testing.T) {
 			{Name: "tool", Value: expr.S("another")},
 		}
 		key := layout.ProvisionerKey{NS: l.NS()}.Key()
-		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: foreign}); err != nil {
-			t.Fatalf("Write() = %v", err)
-		}
+		put(t, l, key, foreign)
 		set, err := l.Managed.Set(ctx)
 		want := zlimit.ManagedSet{
 			Levels:      []zlimit.Level{{}, {Resource: "claude"}, {Resource: "gpt-4"}, {Entity: "acme"}, {"acme", "gpt-4"}},

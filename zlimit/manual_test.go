@@ -27,19 +27,6 @@ func reset(tb testing.TB, l *zlimit.RateLimiter, r zlimit.ResetRequest) zlimit.B
 	return got
 }
 
-// consumed returns what the items of the bucket count of a limit.
-func consumed(t *testing.T, l *zlimit.RateLimiter, limit string) (sum int64) {
-	t.Helper()
-	for _, s := range storedShards(t, l, "key-1") {
-		for _, held := range s.Limits {
-			if held.Name == limit {
-				sum += held.Consumed
-			}
-		}
-	}
-	return sum / zlimit.Millis
-}
-
 // TestReset makes an exhausted bucket full: for another process, too, which knows it as exhausted. A lease from before is counted and not
 // given back, and one from after is given back.
 func TestReset(t *testing.T) {
@@ -62,7 +49,7 @@ func TestReset(t *testing.T) {
 		if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != 30 || tpd != 900 {
 			t.Errorf("after the old lease was rolled back, %d rpd and %d tpd are available, want 30 and 900", rpd, tpd)
 		}
-		if rpd, tpd := consumed(t, l, "rpd"), consumed(t, l, "tpd"); rpd != 70 || tpd != 100 {
+		if rpd, tpd := consumed(t, l, "key-1", "rpd"), consumed(t, l, "key-1", "tpd"); rpd != 70 || tpd != 100 {
 			t.Errorf("%d rpd and %d tpd are counted, want 70 and 100", rpd, tpd)
 		}
 		check.Fatal(t, "Rollback()", after.Rollback(t.Context()))
@@ -120,7 +107,7 @@ func TestResetOfShards(t *testing.T) {
 	if rpd := available(t, l, "rpd"); rpd != 5 {
 		t.Errorf("%d rpd are available after the old lease was rolled back, want 5", rpd)
 	}
-	if rpd := consumed(t, l, "rpd"); rpd != 96 {
+	if rpd := consumed(t, l, "key-1", "rpd"); rpd != 96 {
 		t.Errorf("%d rpd are counted, want 96", rpd)
 	}
 }
@@ -235,7 +222,7 @@ func TestResetOfOthers(t *testing.T) {
 	}
 	reset(t, l, zlimit.ResetRequest{})
 	refuse(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	if state, err := layout.ReadState(stored(t, l, keyOfBucket(l))); err != nil || state.ExpiresAt != 0 {
+	if state, err := layout.ReadState(item(t, l)); err != nil || state.ExpiresAt != 0 {
 		t.Errorf("the disabled item is %+v, %v", state, err)
 	}
 	if _, err := l.Limits.LeaveSwitch(t.Context(), pair, nil); err != nil {
@@ -311,7 +298,7 @@ func TestTopUp(t *testing.T) {
 		if rpd, tpd, budget := available(t, l, "rpd"), available(t, l, "tpd"), available(t, l, "budget"); rpd != 100 || tpd != 1000 || budget != 40 {
 			t.Errorf("%d rpd, %d tpd and %d of the budget are available, want 100, 1000 and 40", rpd, tpd, budget)
 		}
-		if rpd := consumed(t, l, "rpd"); rpd != 30 {
+		if rpd := consumed(t, l, "key-1", "rpd"); rpd != 30 {
 			t.Errorf("%d rpd are counted, want 30", rpd)
 		}
 	})
@@ -326,9 +313,7 @@ func TestTopUpOfARaisedLimit(t *testing.T) {
 		setSystem(t, l, zlimit.PerDay("tpd", 1000))
 		acquire(t, l, ask(zlimit.Amounts{"tpd": 200}))
 		level := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
-		if err := l.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000, zlimit.Burst(1500))}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, level, zlimit.PerDay("tpd", 1000, zlimit.Burst(1500)))
 		got, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"tpd": 500}})
 		if err != nil || len(got.Limits) != 1 || got.Limits[0].After != 1300*zlimit.Token {
 			t.Errorf("TopUp() = %+v, %v", got, err)

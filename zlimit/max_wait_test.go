@@ -92,9 +92,7 @@ func TestMaxWaitBoundsTheCall(t *testing.T) {
 						for i := range limiters {
 							limiters[i] = newLimiter(t, zlimit.StoreOn(s))
 						}
-						if err := limiters[0].Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: kind.limits}); err != nil {
-							t.Fatalf("Limits.Set() = %v", err)
-						}
+						setSystem(t, limiters[0], kind.limits...)
 						s.fails = kind.fails
 						var longest, admitted, refused, other atomic.Int64
 						var last atomic.Pointer[error]

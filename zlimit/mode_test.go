@@ -30,7 +30,7 @@ func TestSoftLimit(t *testing.T) {
 				t.Errorf("the status is %+v", s)
 			}
 		}
-		if s := statusOf(t, l, "tpm"); s.Available != -600 || s.Queue != 0 || s.RetryAfter != 0 || !s.Possible() {
+		if s := status(t, l, "tpm"); s.Available != -600 || s.Queue != 0 || s.RetryAfter != 0 || !s.Possible() {
 			t.Errorf("Available() = %+v", s)
 		}
 		// No one waits for it, also not for more than it can hold.
@@ -45,7 +45,7 @@ func TestSoftLimit(t *testing.T) {
 			t.Errorf("Acquire() = %v, want rpm to refuse it", e)
 		}
 		c.sleep(2 * time.Minute)
-		if s := statusOf(t, l, "tpm"); s.Available != 599 {
+		if s := status(t, l, "tpm"); s.Available != 599 {
 			t.Errorf("Available() = %+v after two minutes", s)
 		}
 	})
@@ -58,7 +58,7 @@ func TestSoftBeyondStamp(t *testing.T) {
 	setSystem(t, l, zlimit.PerMinute("tpm", 600).Soft())
 	for range 5 {
 		acquire(t, l, ask(zlimit.Amounts{"tpm": 5000}))
-		state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		state, err := layout.ReadState(item(t, l))
 		check.Fatal(t, "layout.ReadState()", err)
 		if until := state.Limits[0].SoftUntil() - c.now().UnixMilli(); until <= 0 || until > time.Minute.Milliseconds() {
 			t.Errorf("the item takes the limit for soft for %d ms", until)
@@ -80,7 +80,7 @@ func TestHardened(t *testing.T) {
 		setSystem(t, l, zlimit.PerMinute("rpm", 10))
 		reject(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		reject(t, other, ask(zlimit.Amounts{"rpm": 1}))
-		state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		state, err := layout.ReadState(item(t, l))
 		if err != nil || state.Limits[0].SoftUntil() != 0 || state.Limits[0].Shade() != 0 || state.Limits[0].Refusals() != 0 {
 			t.Errorf("the item is %+v, %v", state.Limits[0].Rare, err)
 		}
@@ -107,12 +107,12 @@ func TestShadowForetells(t *testing.T) {
 			}
 			want, err := judge.Acquire(ctx, asked)
 			lease := acquire(t, l, asked)
-			status, _ := lease.Statuses().Limit("tpm")
+			decided, _ := lease.Statuses().Limit("tpm")
 			if err != nil {
 				refused++
 			}
-			if status.Foreseen != (err != nil) || status.Refusals != refused || status.Exceeded {
-				t.Fatalf("request %d: the status is %+v, and the limit that refuses says %v; %d refusals", i, status, err, refused)
+			if decided.Foreseen != (err != nil) || decided.Refusals != refused || decided.Exceeded {
+				t.Fatalf("request %d: the status is %+v, and the limit that refuses says %v; %d refusals", i, decided, err, refused)
 			}
 			used := lease.Consumed()["tpm"]
 			switch r.IntN(4) { // a correction goes where the request went
@@ -132,7 +132,7 @@ func TestShadowForetells(t *testing.T) {
 				_ = want.Commit(ctx)
 			}
 			_ = lease.Commit(ctx)
-			is, should := statusOf(t, l, "tpm"), statusOf(t, judge, "tpm")
+			is, should := status(t, l, "tpm"), status(t, judge, "tpm")
 			if is.Available != should.Available {
 				t.Fatalf("request %d: %d are available, and %d of the limit that refuses", i, is.Available, should.Available)
 			}
@@ -168,7 +168,7 @@ func TestShadowsApart(t *testing.T) {
 			t.Errorf("the status is %+v", s)
 		}
 	}
-	if s := statusOf(t, l, "a"); s.Refusals != 2 {
+	if s := status(t, l, "a"); s.Refusals != 2 {
 		t.Errorf("a would have refused %d, want 2: what is refused anyway does not count", s.Refusals)
 	}
 }
@@ -186,12 +186,8 @@ func TestShadowOfAll(t *testing.T) {
 					processes = append(processes, newLimiter(t, s))
 				}
 				setSystem(t, processes[0], zlimit.PerDay("rpm", 100_000).Shadow())
-				if _, err := processes[0].Entities.Create(ctx, zlimit.Entity{ID: "team"}); err != nil {
-					t.Fatalf("Entities.Create() = %v", err)
-				}
-				if _, err := processes[0].Entities.Create(ctx, zlimit.Entity{ID: "key-1", ParentID: "team", Cascade: true}); err != nil {
-					t.Fatalf("Entities.Create() = %v", err)
-				}
+				create(t, processes[0], zlimit.Entity{ID: "team"})
+				create(t, processes[0], zlimit.Entity{ID: "key-1", ParentID: "team", Cascade: true})
 				check.Fatal(t, "Rollback()", acquire(t, processes[0], ask(zlimit.Amounts{"rpm": 1000})).Rollback(ctx))
 				for range shards / 2 {
 					splitBucket(t, processes[0], "key-1")
@@ -254,7 +250,7 @@ func TestBypass(t *testing.T) {
 			if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.BypassedBy != at.Source() {
 				t.Errorf("Resolve() = %+v, %v", found, err)
 			}
-			if s := statusOf(t, other, "rpm"); s.Available != 10 {
+			if s := status(t, other, "rpm"); s.Available != 10 {
 				t.Errorf("Available() = %+v", s)
 			}
 			check.Fatal(t, "Rollback()", leases[0].Rollback(ctx))
@@ -266,13 +262,11 @@ func TestBypass(t *testing.T) {
 			reject(t, other, ask(zlimit.Amounts{"rpm": 1}))
 			check.Fatal(t, "Commit()", leases[1].Commit(ctx))
 			check.Fatal(t, "Rollback()", leases[2].Rollback(ctx))
-			state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
+			state, err := layout.ReadState(item(t, l))
 			if err != nil || state.Bypass() != 0 || state.Limits[0].Consumed != (4+6*50+80-50+10)*1000 || state.Limits[0].Tokens != 0 {
 				t.Errorf("the item is %+v, %v", state, err)
 			}
-			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: keyOfBucket(l)}); err != nil {
-				t.Fatalf("Write() = %v", err)
-			}
+			write(t, l, store.Write{Kind: store.Delete, Key: keyOfBucket(l)})
 		}
 	})
 }

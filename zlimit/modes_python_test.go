@@ -16,9 +16,7 @@ func TestModesWithSibling(t *testing.T) {
 	ctx, pair := context.Background(), zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 	newChains(t, f.l, []string{"org", "key-1"})
 	f.other.Call(t, f.clock.now(), "create_entity", "key-2", sibling.Named{"parent_id": "org", "cascade": true})
-	if err := f.l.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("day", 1_000_000)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, f.l, zlimit.Level{Entity: "org"}, zlimit.PerMinute("day", 1_000_000))
 	both := func(what string, amount int64, want string) {
 		t.Helper()
 		for _, theirs := range []bool{false, true} {

@@ -30,9 +30,7 @@ func TestErrorsOfMoney(t *testing.T) {
 	}
 	_, negative := acquire(-dollar)
 	other, _ := zlimittest.New(t)
-	if err := other.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Prepaid("usd", dollar)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, other, zlimit.Level{Entity: "team", Resource: "models"}, zlimit.Prepaid("usd", dollar))
 	_, none := other.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "key", Resource: "models", Amounts: zlimit.Amounts{"usd": dollar}})
 	for _, test := range []struct {
 		what string

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -44,10 +43,8 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "org/1"})
 		for _, name := range real {
 			create(t, l, zlimit.Entity{ID: name, ParentID: "org/1", Cascade: true})
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: name}, zlimit.Config{Limits: limits}))
-			if err := l.Limits.Set(ctx, zlimit.Level{Entity: name, Resource: name}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 50)}}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, l, zlimit.Level{Resource: name}, limits...)
+			setLimits(t, l, zlimit.Level{Entity: name, Resource: name}, zlimit.PerDay("rpd", 50))
 			acquire(t, l, zlimit.Request{Entity: name, Resource: name, Consume: zlimit.Amounts{"rpd": 3}})
 		}
 		sorted := slices.Sorted(slices.Values(real))

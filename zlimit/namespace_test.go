@@ -143,9 +143,7 @@ func TestNamespaceStates(t *testing.T) {
 	}
 	purging, err := layout.CondemnNamespace(string(zlimit.NamespaceDeleted), string(zlimit.NamespacePurging))
 	check.Fatal(t, "layout.CondemnNamespace()", err)
-	if _, err := l.Calls().Write(ctx, store.Write{Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: purging}); err != nil {
-		t.Fatalf("Write() = %v", err)
-	}
+	write(t, l, store.Write{Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: purging})
 	_, err = l.Namespaces.Recover(ctx, ns.ID)
 	refused("Recover() of a namespace whose purge has begun", err)
 	if got := collect(t, "Orphans()", l.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].Status != zlimit.NamespacePurging {
@@ -154,9 +152,7 @@ func TestNamespaceStates(t *testing.T) {
 
 	// A record that another program left without its counterpart.
 	forward := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(zlimit.NamespaceActive)}
-	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()}); err != nil {
-		t.Fatalf("Write() = %v", err)
-	}
+	put(t, l, forward.Key.Key(), forward.Encode())
 	_, err = l.Namespaces.Delete(ctx, "half")
 	refused("Delete() of half a namespace", err)
 
@@ -335,9 +331,7 @@ func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.N
 	for _, name := range []string{"victim", "other", "victims", zlimit.DefaultNamespace} {
 		scope := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithNamespace(name))
 		setSystem(tb, scope, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 1000))
-		if err := scope.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
-			tb.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(tb, scope, zlimit.Level{Resource: "gpt-4"}, zlimit.PerMinute("rpm", 10))
 		create(tb, scope, zlimit.Entity{ID: "p"})
 		create(tb, scope, zlimit.Entity{ID: "key-1", ParentID: "p"})
 		populate(tb, scope, "key-1")

@@ -44,7 +44,7 @@ func (f *mixedFleet) set(theirs bool, limits []zlimit.Limit, described ...siblin
 		f.other.Call(f.T, f.clock.now(), "set_resource_defaults", "gpt-4", described)
 		return
 	}
-	check.Fatal(f, "Limits.Set()", f.l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	setLimits(f, f.l, zlimit.Level{Resource: "gpt-4"}, limits...)
 }
 
 // take makes one of the two programs take, and give something back.

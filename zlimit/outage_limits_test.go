@@ -37,12 +37,8 @@ func TestStaleLimits(t *testing.T) {
 		other := newLimiter(t, items)
 		setSystem(t, other, zlimit.PerDay("rpd", 1_000_000))
 		names := []string{"team", "child"}
-		if _, err := other.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
-		if _, err := other.Entities.Create(t.Context(), zlimit.Entity{ID: "child", ParentID: "team", Cascade: true}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, other, zlimit.Entity{ID: "team"})
+		create(t, other, zlimit.Entity{ID: "child", ParentID: "team", Cascade: true})
 		r := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
 		acquire(t, l, r)
 		fault := func(ctx context.Context, pk string, write bool) error {
@@ -110,9 +106,7 @@ func TestLateReadsOfLevels(t *testing.T) {
 				l, other := newLimiter(t, zlimit.StoreOn(d), append(opts, zlimit.WithConfigTTL(ttl))...), newLimiter(t, items)
 				setSystem(t, other, zlimit.PerDay("rpd", 1_000_000))
 				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "child", ParentID: "team", Cascade: true}} {
-					if _, err := other.Entities.Create(t.Context(), e); err != nil {
-						t.Fatalf("Entities.Create() = %v", err)
-					}
+					create(t, other, e)
 				}
 				var reads atomic.Int64
 				fault := func(_ context.Context, pk string, write bool) error {

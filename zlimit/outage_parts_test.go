@@ -102,9 +102,7 @@ func TestASilentLevel(t *testing.T) {
 				limiter := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 				setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
 				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}} {
-					if _, err := limiter.Entities.Create(t.Context(), e); err != nil {
-						t.Fatalf("Entities.Create() = %v", err)
-					}
+					create(t, limiter, e)
 				}
 				request := zlimit.Request{Entity: "key", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
 				if lease, err := limiter.Acquire(t.Context(), request); err != nil || lease.Degraded() {

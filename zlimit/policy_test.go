@@ -267,9 +267,7 @@ func TestAvailable(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
 		create(t, l, zlimit.Entity{ID: "loose", ParentID: "team"})
 		for i, e := range []string{"org", "team", "key", "loose"} {
-			if err := l.Limits.Set(ctx, zlimit.Level{Entity: e, Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", int64(100-10*i))}}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, l, zlimit.Level{Entity: e, Resource: "r"}, zlimit.PerDay("rpd", int64(100-10*i)))
 		}
 		acquire(t, l, zlimit.Request{Entity: "key", Resource: "r", Consume: zlimit.Amounts{"rpd": 7}})
 		enginetest.CatchUp() // what another process has just stored takes effect within the time of WithConfigTTL
@@ -317,9 +315,7 @@ func TestInvalidateOne(t *testing.T) {
 	set := func(n int64) {
 		t.Helper()
 		for _, e := range []string{"a", "b"} {
-			if err := other.Limits.Set(ctx, zlimit.Level{Entity: e, Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, other, zlimit.Level{Entity: e, Resource: "r"}, zlimit.PerDay("rpd", n))
 		}
 	}
 	capacity := func(entity string) int64 {

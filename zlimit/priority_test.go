@@ -23,7 +23,7 @@ func TestPriority(t *testing.T) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		limit := zlimit.PerMinute("rpm", 100).Floor("batch", 20)
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
+		setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limit)
 		got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"})
 		if err != nil || len(got.Limits) != 1 || got.Limits[0] != limit {
 			t.Fatalf("stored are %+v, %v", got, err)
@@ -63,12 +63,8 @@ func TestPriority(t *testing.T) {
 		refused(request("key-1", "", 1), zlimit.Status{Entity: "key-1", Available: 0, RetryAfter: 600 * time.Millisecond})
 
 		team := zlimit.Config{Limits: []zlimit.Limit{zlimit.Daily("rpm", 10, "UTC").Floor("batch", 50)}}
-		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "team"}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
-		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "key-2", ParentID: "team", Cascade: true}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, l, zlimit.Entity{ID: "team"})
+		create(t, l, zlimit.Entity{ID: "key-2", ParentID: "team", Cascade: true})
 		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "team"}, team))
 		acquire(t, l, request("key-2", "batch", 5))
 		midnight := c.now().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(c.now())
@@ -147,9 +143,7 @@ func TestLowPriorityWaits(t *testing.T) {
 		low, high := waitFor(2, limits), waitFor(1, limits)
 		low.Priority = "low"
 		start := time.Now()
-		if _, err := l.Acquire(t.Context(), waitFor(10, limits)); err != nil {
-			t.Fatalf("Acquire() = %v", err)
-		}
+		acquire(t, l, waitFor(10, limits))
 		done := make(chan time.Duration, 3)
 		for range 3 {
 			go func() {

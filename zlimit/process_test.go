@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,12 +92,8 @@ func TestProcesses(t *testing.T) {
 		}
 	}
 	t.Run("file", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "zlimit.db")
-		s, err := zlimit.SQLite(path)
-		check.Fatal(t, "zlimit.SQLite()", err)
-		defer closeStore(t, s)
-		c := newClock()
-		run(t, "sqlite:"+path, newLimiter(t, s, zlimit.WithClock(c.now)), c)
+		c, dsn := newClock(), newFile(t)
+		run(t, dsn, newLimiter(t, openStore(t, dsn), zlimit.WithClock(c.now)), c)
 	})
 	t.Run("dynamodb", func(t *testing.T) {
 		dsn := newDSN(t)

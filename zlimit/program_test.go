@@ -156,18 +156,12 @@ func TestPrograms(t *testing.T) {
 		}()
 		first := w.procs[0].limiter
 		for _, parent := range programParents {
-			if _, err := first.Entities.Create(context.Background(), zlimit.Entity{ID: parent}); err != nil {
-				t.Fatalf("Entities.Create() = %v", err)
-			}
+			create(t, first, zlimit.Entity{ID: parent})
 		}
 		for _, child := range programEntities[1:] {
-			if _, err := first.Entities.Create(context.Background(), zlimit.Entity{ID: child, ParentID: "parent", Cascade: true}); err != nil {
-				t.Fatalf("Entities.Create() = %v", err)
-			}
+			create(t, first, zlimit.Entity{ID: child, ParentID: "parent", Cascade: true})
 		}
-		if err := first.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: drawLimits(t, "rpm", "tpm")}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setSystem(t, first, drawLimits(t, "rpm", "tpm")...)
 		for _, child := range programEntities {
 			w.family(child, nil)
 		}
@@ -314,9 +308,7 @@ func (w *fleet) step(opts []zlimit.Option) {
 		e.Cascade = e.ParentID != ""
 		check.Fatal(t, "Entities.Delete()", p.limiter.Entities.Delete(ctx, entity))
 		w.clock.sleep(10 * time.Second) // a stamp stands for one state of an item; a deleted one that comes back gets another
-		if _, err := p.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, p.limiter, e)
 		if rapid.Bool().Draw(t, "moved") { // as often as a former one of its id, perhaps
 			if _, err := p.limiter.Entities.SetParent(ctx, entity, rapid.SampledFrom(programParents).Draw(t, "to")); err != nil {
 				t.Fatalf("Entities.SetParent() = %v", err)

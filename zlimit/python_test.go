@@ -35,7 +35,7 @@ func TestQuotasWithSibling(t *testing.T) {
 		switch {
 		case seed < 2:
 			limits := []zlimit.Limit{zlimit.Cron("day", amount, cron, zone), zlimit.PerMinute("rpm", 60)}
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+			setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limits...)
 		default:
 			other.Call(t, c.now(), "set_resource_defaults", "gpt-4", []sibling.Limit{
 				{"name": "day", "amount": amount, "cron": cron, "zone": zone}, {"name": "rpm", "amount": 60},

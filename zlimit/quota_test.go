@@ -101,7 +101,7 @@ func TestStoredQuotas(t *testing.T) {
 			zlimit.Cron("calls", 5, "0 8,20 * * 1-5; 30 12 * * *", "Asia/Tokyo"), zlimit.PerMinute("rpm", 60), zlimit.Weekly("tokens", 7, "Asia/Tokyo"),
 		}
 		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}))
+			setLimits(t, l, at, limits...)
 			if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !cmp.Equal(got.Limits, limits) {
 				t.Errorf("%v: %v, %v, want %v", at, got.Limits, err, limits)
 			}
@@ -160,7 +160,7 @@ func TestQuotasOfOthers(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		midnight := setQuota(t, l, c, "America/New_York")
 		acquire(t, l, ask(zlimit.Amounts{"tokens": 4, "rpm": 1}))
-		shared := stored(t, l, keyOfBucket(l)).Clone()
+		shared := item(t, l).Clone()
 		for _, name := range []string{"b_tokens_rsched", "i_tokens", "i_rpm", "kc"} {
 			shared.Remove(name)
 		}
@@ -180,11 +180,11 @@ func TestQuotasOfOthers(t *testing.T) {
 			if got := limit(t, l, "tokens"); got.Tokens != test.left || got.ResetTimes() != "1m0h0" {
 				t.Errorf("%d millitokens at times %q, want %d", got.Tokens, got.ResetTimes(), test.left)
 			}
-			if _, ok := stored(t, l, keyOfBucket(l)).Lookup("rsched"); ok {
+			if _, ok := item(t, l).Lookup("rsched"); ok {
 				t.Error("the limits still share their times")
 			}
 		}
-		state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		state, err := layout.ReadState(item(t, l))
 		if want := midnight.Add(24 * time.Hour).UnixMilli(); err != nil || state.ValidUntil != want {
 			t.Errorf("the bucket is valid until %d, %v, want %d", state.ValidUntil, err, want)
 		}

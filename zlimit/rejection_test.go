@@ -24,9 +24,7 @@ func TestWaitsCountOtherProcesses(t *testing.T) {
 	other := newLimiter(t, s, zlimit.WithClock(c.now))
 	putEntity(t, l, "key-1", "team")
 	limits := func(entity string, limit zlimit.Limit) {
-		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: entity, Resource: "gpt-4"}, limit)
 	}
 	limits("key-1", zlimit.PerDay("rpd", 10))
 	limits("team", zlimit.PerMinute("rpd", 10))

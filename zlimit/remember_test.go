@@ -28,9 +28,7 @@ func askAs(id string, consume zlimit.Consumption) zlimit.Request {
 // setFamily stores limits for an entity with two parents, the nearer of which has less.
 func setFamily(t *testing.T, l *zlimit.RateLimiter) {
 	t.Helper()
-	putEntity(t, l, "org", "")
-	putEntity(t, l, "team", "org")
-	putEntity(t, l, "key-1", "team")
+	putChain(t, l, "org", "team", "key-1")
 	setSystem(t, l, zlimit.PerDay("tpd", 400), zlimit.PerDay("rpd", 50))
 	config := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300), zlimit.PerDay("rpd", 50)}}
 	check.Fatal(t, "Limits.Set()", l.Limits.Set(context.Background(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, config))
@@ -40,8 +38,7 @@ func setFamily(t *testing.T, l *zlimit.RateLimiter) {
 func countedOf(t *testing.T, l *zlimit.RateLimiter, limit string) (counted [3]int64) {
 	t.Helper()
 	for i, entity := range []string{"key-1", "team", "org"} {
-		_, millitokens, _ := total(storedShards(t, l, entity), limit)
-		counted[i] = millitokens / 1000
+		counted[i] = consumed(t, l, entity, limit)
 	}
 	return counted
 }
@@ -109,11 +106,11 @@ func TestRepeatedRequests(t *testing.T) {
 func recordOf(t *testing.T, l *zlimit.RateLimiter, id string) (store.Key, layout.Request) {
 	t.Helper()
 	key := layout.RequestKey{NS: l.NS(), Entity: "key-1", Request: id}.Key()
-	items, err := l.Calls().Read(t.Context(), []store.Key{key}, true)
-	if err != nil || items[0] == nil {
-		t.Fatalf("the record of %s is %v, %v, want one", id, items, err)
+	item := stored(t, l, key)
+	if item == nil {
+		t.Fatalf("%s has no record", id)
 	}
-	record, err := layout.DecodeRequest(items[0])
+	record, err := layout.DecodeRequest(item)
 	check.Fatal(t, "layout.DecodeRequest()", err)
 	return key, record
 }

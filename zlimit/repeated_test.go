@@ -171,7 +171,7 @@ func TestLimitsOfTheItem(t *testing.T) {
 			create(t, l, zlimit.Entity{ID: "p"})
 			create(t, l, zlimit.Entity{ID: "key-1", ParentID: "p", Cascade: true})
 			limits := []zlimit.Limit{zlimit.PerMinute("rpm", 50)}
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: "key-1"}, zlimit.Config{Limits: limits}))
+			setLimits(t, l, zlimit.Level{Entity: "key-1"}, limits...)
 		},
 		"a policy alone": func(t *testing.T, l *zlimit.RateLimiter) {
 			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
@@ -183,7 +183,7 @@ func TestLimitsOfTheItem(t *testing.T) {
 	for _, limit := range slices.Delete(slices.Clone(every), rpm, rpm+1) { // all of them together are too large to be repeated
 		cases["limits with each field, "+limit.Name] = func(t *testing.T, l *zlimit.RateLimiter) {
 			at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
-			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{every[rpm], limit}}))
+			setLimits(t, l, at, every[rpm], limit)
 		}
 	}
 	for name, prepare := range cases {
@@ -293,7 +293,7 @@ func TestTheOldestReadCounts(t *testing.T) {
 	other := zlimit.Request{Entity: "key-1", Resource: "other", Consume: zlimit.Amounts{"rpm": 1}}
 	acquire(t, c.all[0], other)
 	at, limits := zlimit.Level{Entity: "key-1"}, []zlimit.Limit{zlimit.PerMinute("rpm", 77)}
-	check.Fatal(t, "Limits.Set()", c.admin.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
+	setLimits(t, c.admin, at, limits...)
 	c.sleep(40 * time.Second)
 	c.use(c.all[0], "key-1")
 	c.sleep(20 * time.Second)
@@ -307,7 +307,7 @@ func TestWhatWasReadLaterStays(t *testing.T) {
 	c := newCrew(t, 0, 0)
 	c.use(c.all[0], "key-1")
 	at, limits := zlimit.Level{Entity: "key-1"}, []zlimit.Limit{zlimit.PerMinute("rpm", 77)}
-	check.Fatal(t, "Limits.Set()", c.admin.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}))
+	setLimits(t, c.admin, at, limits...)
 	c.sleep(10 * time.Second)
 	acquire(t, c.all[1], zlimit.Request{Entity: "key-1", Resource: "other", Consume: zlimit.Amounts{"rpm": 1}})
 	if got := charged(c.use(c.all[1], "key-1")); got != 77 {
@@ -364,9 +364,7 @@ func TestRestartedProcess(t *testing.T) {
 func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	c := newCrew(t, 0)
 	c.set("key-1", 77)
-	if err := c.admin.Limits.Set(t.Context(), zlimit.Level{Entity: "key-1"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, c.admin, zlimit.Level{Entity: "key-1"}, zlimit.PerMinute("rpm", 5))
 	key := layout.EntityConfigKey{NS: c.admin.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key()
 	mark := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("l_rpm_rsa"), 0)}}
 	bound, err := mark.Call(expr.N(5)).Bind()
@@ -472,7 +470,7 @@ func TestRepeatingTakesNoMoreUnits(t *testing.T) {
 		}
 		entity := strings.Repeat("e", 20+size*2)
 		if size >= 10 {
-			check.Fatal(t, "Limits.Set()", c.admin.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, zlimit.Config{Limits: limits}))
+			setLimits(t, c.admin, zlimit.Level{Entity: entity}, limits...)
 		}
 		setSystem(t, c.admin, limits...)
 		c.all[0].Limits.InvalidateAll()

@@ -324,7 +324,7 @@ func TestReplyCorpus(t *testing.T) {
 			l, err := open(engine.Transport(), zlimit.WithSetup())
 			check.Fatal(t, "open()", err)
 			setSystem(t, l, zlimit.PerDay("rpm", 1000))
-			defer closeLimiter(t, l)
+			defer closeLimiters(t, l)
 			rows := repliesOf()
 			if len(rows) < 100 {
 				t.Errorf("%d replies", len(rows))
@@ -341,7 +341,7 @@ func TestReplyCorpus(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					defer closeLimiter(t, l)
+					defer closeLimiters(t, l)
 					for k := range wireCalls {
 						if which > 1 && !wireCalls[k].policy {
 							continue // the ways before have it on this path, and no policy has a say
@@ -357,10 +357,6 @@ func TestReplyCorpus(t *testing.T) {
 			check.Error(t, "Wait()", group.Wait())
 		})
 	}
-}
-
-func closeLimiter(t *testing.T, l *zlimit.RateLimiter) {
-	check.Error(t, "Close()", l.Close())
 }
 
 // A corpusCase is one call that is answered by one reply.

@@ -18,9 +18,7 @@ func TestResetAll(t *testing.T) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("walk"), zlimit.WithSetup())
 		setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
-		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "own"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: "own"}, zlimit.PerDay("tpd", 1000))
 		take := func() {
 			for _, entity := range []string{"a", "b", "c"} {
 				for _, resource := range []string{"x", "y"} {

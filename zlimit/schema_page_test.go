@@ -33,8 +33,8 @@ func TestItemsAreInTheIndexesOfThePage(t *testing.T) {
 	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org"}, {ID: "own"}} {
 		create(t, l, e)
 	}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: "own", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}}))
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}}))
+	setLimits(t, l, zlimit.Level{Entity: "own", Resource: "gpt-4"}, zlimit.PerMinute("rpm", 6))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, zlimit.PerMinute("rpm", 6))
 	for _, entity := range []string{"key-1", "own"} {
 		acquire(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 	}

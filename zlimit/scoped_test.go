@@ -159,7 +159,7 @@ func TestScopedHoldsNoSlots(t *testing.T) {
 	for range 2 {
 		check.Fatal(t, "Limit()", stored.Limit(t.Context()))
 	}
-	statuses := availableSlots(t, l)
+	statuses := statuses(t, l)
 	tokens, _ := statuses.Limit("rpd")
 	if free, _ := statuses.Limit("slots"); tokens.Available != 3 || free.Available != 1 {
 		t.Errorf("there are %+v", statuses)

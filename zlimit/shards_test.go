@@ -115,6 +115,13 @@ func total(states []*bucket.State, limit string) (tokens, consumed, capacity int
 }
 
 // split splits every shard of the usual bucket once, as pressure would.
+// consumed returns what all shards of the bucket of an entity count of a limit, in tokens.
+func consumed(tb testing.TB, l *zlimit.RateLimiter, entity, limit string) int64 {
+	tb.Helper()
+	_, consumed, _ := total(storedShards(tb, l, entity), limit)
+	return consumed / zlimit.Millis
+}
+
 func split(tb testing.TB, l *zlimit.RateLimiter) {
 	tb.Helper()
 	splitBucket(tb, l, "key-1")
@@ -490,9 +497,7 @@ func TestDebtWithoutAShard(t *testing.T) {
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	split(t, l)
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
-	if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
-		t.Fatalf("Write() = %v", err)
-	}
+	write(t, l, store.Write{Kind: store.Delete, Key: key})
 	check.Error(t, "Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 500}), lease.Commit(t.Context())))
 	if tokens, consumed, _ := total(shardsOf(t, l), "rpm"); consumed != 501_000 || tokens > -450_000 {
 		t.Errorf("the bucket has %d and counts %d, want a debt of at least 450000 and 501000", tokens, consumed)
@@ -516,9 +521,7 @@ func TestOrphansAreReplaced(t *testing.T) {
 		for range 20 {
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 5}))
 		}
-		if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: older[0]}); err != nil {
-			t.Fatalf("Write() = %v", err)
-		}
+		put(t, l, key, older[0])
 		orphan := shardsOf(t, l)[1]
 		next := newLimiter(t, zlimit.StoreOn(partitioned{h}), zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())
 		acquire(t, next, ask(zlimit.Amounts{"rpm": 1}))

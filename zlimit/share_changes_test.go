@@ -19,9 +19,7 @@ func TestShareChanges(t *testing.T) {
 	plain.Floors = ""
 	set := func(limit zlimit.Limit) {
 		t.Helper()
-		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limit)
 	}
 	set(plain)
 	acquire(t, l, as("batch", zlimit.Amounts{"rpm": 30}))

@@ -406,7 +406,7 @@ func (f *shareFleet) step(judged bool) string {
 		return fmt.Sprintf("%d is corrected by %d", had, by)
 	case op == 9:
 		limit := drawShares(t)
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
+		setSystem(t, l, limit)
 		f.limit = limit
 		return "set " + limit.String()
 	case op == 10:
@@ -460,9 +460,7 @@ func TestProgramsOfShares(t *testing.T) {
 		}
 		ledger.ns = f.limiters[0].NS()
 		f.limit = drawShares(t)
-		if err := f.limiters[0].Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{f.limit}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setSystem(t, f.limiters[0], f.limit)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			ledger.clock.sleep(time.Millisecond) // limits that were read before are read again
 			interrupts := rapid.IntRange(0, 2).Draw(t, "interrupts") == 0

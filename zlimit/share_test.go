@@ -32,7 +32,7 @@ func as(priority string, consume zlimit.Amounts) zlimit.Request {
 func shared(t *testing.T, l *zlimit.RateLimiter) zlimit.Limit {
 	t.Helper()
 	limit := zlimit.PerMinute("rpm", 100).Share("batch", 10).Floor("batch", 20)
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limit)
 	return limit
 }
 

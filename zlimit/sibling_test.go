@@ -21,14 +21,6 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// stored returns an item as the store has it, nil for none.
-func stored(tb testing.TB, l *zlimit.RateLimiter, key store.Key) expr.Item {
-	tb.Helper()
-	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	check.Fatal(tb, "Read()", err)
-	return items[0]
-}
-
 // mark adds attributes to an item, as zae-limiter does: it leaves the refill stamp alone.
 func mark(tb testing.TB, l *zlimit.RateLimiter, key store.Key, attributes ...expr.Attribute) {
 	tb.Helper()
@@ -37,14 +29,6 @@ func mark(tb testing.TB, l *zlimit.RateLimiter, key store.Key, attributes ...exp
 		return slices.ContainsFunc(attributes, func(b expr.Attribute) bool { return a.Name == b.Name })
 	})
 	put(tb, l, key, append(item, attributes...))
-}
-
-func put(tb testing.TB, l *zlimit.RateLimiter, key store.Key, item expr.Item) {
-	tb.Helper()
-	item = slices.DeleteFunc(slices.Clone(item), func(a expr.Attribute) bool { return a.Name == store.PK || a.Name == store.SK })
-	if _, err := l.Calls().Write(context.Background(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
-		tb.Fatalf("Write() = %v", err)
-	}
 }
 
 // integer, text and yes are attributes.
@@ -62,10 +46,6 @@ func wantUnsupported(tb testing.TB, err error, feature string) *zlimit.Unsupport
 		tb.Fatalf("error %v, want an UnsupportedError for a %s", err, feature)
 	}
 	return e
-}
-
-func keyOfBucket(l *zlimit.RateLimiter) store.Key {
-	return layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
 }
 
 // TestUnsupportedLevels marks the limits of a resource. No request of it is admitted, also not by its own limits or the failure
@@ -106,7 +86,7 @@ func TestUnsupportedLevels(t *testing.T) {
 			if e := wantUnsupported(t, err, test.feature); e.Source != zlimit.SourceResource || e.Resource != "gpt-4" {
 				t.Errorf("%+v is not of the level: %v", e, e)
 			}
-			if got := stored(t, l, keyOfBucket(l)); got != nil {
+			if got := item(t, l); got != nil {
 				t.Errorf("a bucket came into being: %v", got)
 			}
 			if diff := cmp.Diff(before, stored(t, l, level)); diff != "" {
@@ -169,16 +149,14 @@ func TestUnsupportedBuckets(t *testing.T) {
 	}
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, m := range marks {
-			for _, write := range []string{"spend", "advance", "commit", "rollback"} {
-				t.Run(m.feature+"/"+write, func(t *testing.T) {
+			for _, how := range []string{"spend", "advance", "commit", "rollback"} {
+				t.Run(m.feature+"/"+how, func(t *testing.T) {
 					ctx := context.Background()
 					c := newClock()
 					l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 					setSystem(t, l, zlimit.PerMinute("rpm", 60))
 					key := keyOfBucket(l)
-					if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: key}); err != nil {
-						t.Fatalf("Write() = %v", err)
-					}
+					write(t, l, store.Write{Kind: store.Delete, Key: key})
 					lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 					mark(t, l, key, m.attributes...)
 					before := stored(t, l, key)
@@ -187,7 +165,7 @@ func TestUnsupportedBuckets(t *testing.T) {
 					})
 					settle := func() error { return lease.Rollback(ctx) }
 					var err error
-					switch write {
+					switch how {
 					case "advance":
 						c.sleep(10 * time.Second)
 						fallthrough
@@ -216,7 +194,7 @@ func TestUnsupportedBuckets(t *testing.T) {
 					if err := settle(); err != nil {
 						t.Errorf("settling the lease once the bucket is free again: %v", err)
 					}
-					want := map[string]int64{"commit": 55_000, "rollback": 60_000}[write]
+					want := map[string]int64{"commit": 55_000, "rollback": 60_000}[how]
 					if got, err := layout.ReadState(stored(t, l, key)); err != nil || got.Limits[0].Tokens != want {
 						t.Errorf("the bucket has %d, %v, want %d", got.Limits[0].Tokens, err, want)
 					}
@@ -256,7 +234,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	levels := []zlimit.Level{{}, {Resource: "a"}, {Resource: "b"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "a"}, {Entity: "key-1", Resource: "b"}}
 	for _, at := range levels {
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
+		setLimits(t, l, at, zlimit.PerMinute("rpm", 60))
 	}
 	mark(t, l, layout.SystemConfigKey{NS: l.NS()}.Key(), integer("l_rpm_rsa", 6))
 	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "a"}.Key(), integer("l_rpm_rsa", 6))

@@ -150,9 +150,7 @@ func TestSleepersHear(t *testing.T) {
 				operator, l := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
 				check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, level, test.limits))
 				request := ask(zlimit.Amounts{"rpm": test.limits.Limits[0].Capacity})
-				if _, err := l.Acquire(ctx, request); err != nil {
-					t.Fatalf("Acquire() = %v", err)
-				}
+				acquire(t, l, request)
 				request.Consume = zlimit.Amounts{"rpm": 1}
 				var e ends
 				var mu sync.Mutex

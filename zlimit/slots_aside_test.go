@@ -29,14 +29,10 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
 				l := newLimiter(t, zlimit.StoreOn(s))
 				for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}} {
-					if _, err := l.Entities.Create(t.Context(), e); err != nil {
-						t.Fatalf("Entities.Create() = %v", err)
-					}
+					create(t, l, e)
 				}
 				for entity, limit := range map[string]zlimit.Limit{"key-1": zlimit.Slots("slots", 1), "org": test.limit} {
-					if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
-						t.Fatalf("Limits.Set() = %v", err)
-					}
+					setLimits(t, l, zlimit.Level{Entity: entity, Resource: "gpt-4"}, limit)
 				}
 				const lasts = 20 * time.Second
 				used := acquire(t, l, ask(zlimit.Amounts{"of-org": 1})) // the quota, or the only slot
@@ -85,13 +81,9 @@ func TestTwoLevelsOfSlots(t *testing.T) {
 			}
 			parents := []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}, {ID: "key-2", ParentID: "org", Cascade: true}}
 			for i, e := range parents {
-				if _, err := limiters[0].Entities.Create(t.Context(), e); err != nil {
-					t.Fatalf("Entities.Create() = %v", err)
-				}
+				create(t, limiters[0], e)
 				limits := []zlimit.Limit{zlimit.Slots("slots", []int64{3, 2, 2}[i])}
-				if err := limiters[0].Limits.Set(t.Context(), zlimit.Level{Entity: e.ID, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, limiters[0], zlimit.Level{Entity: e.ID, Resource: "gpt-4"}, limits...)
 			}
 			work := shift{callers: 5, slots: 1, hold: 50 * time.Millisecond, maxWait: 10 * time.Second}
 			var admitted [2]atomic.Int64

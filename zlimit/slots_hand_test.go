@@ -26,9 +26,7 @@ func TestSlotsAreHandedOn(t *testing.T) {
 		{"nothing", func(*testing.T, *zlimit.RateLimiter) {}, 3, nil},
 		{"lowered", func(t *testing.T, operator *zlimit.RateLimiter) {
 			t.Helper()
-			if err := operator.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 1)}}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, operator, level, zlimit.Slots("slots", 1))
 		}, 1, nil},
 		{"disabled", func(t *testing.T, operator *zlimit.RateLimiter) {
 			t.Helper()
@@ -41,9 +39,7 @@ func TestSlotsAreHandedOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
 				l, operator := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Second)), newLimiter(t, zlimit.StoreOn(s))
-				if err := operator.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 3)}}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, operator, level, zlimit.Slots("slots", 3))
 				s.writes.Store(0)
 				const lasts, acts = 20 * time.Second, 5 * time.Second
 				began := time.Now()

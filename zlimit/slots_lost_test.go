@@ -60,7 +60,7 @@ func TestSlotsGivenBackUnheard(t *testing.T) {
 					s.fate.Store(arrives)
 					time.Sleep(25 * time.Second)
 					second, third := acquire(t, l, ask(consume)), acquire(t, l, ask(consume))
-					isFull(t, l)
+					reject(t, l, oneSlot)
 					if isLost(kept) || second.Fence() <= first.Fence() || third.Fence() <= second.Fence() {
 						t.Errorf("the other lease is lost: %t; fencing numbers are %d, %d and %d", isLost(kept), first.Fence(), second.Fence(), third.Fence())
 					}
@@ -68,7 +68,7 @@ func TestSlotsGivenBackUnheard(t *testing.T) {
 						check.Error(t, "Rollback()", lease.Rollback(t.Context()))
 					}
 					time.Sleep(25 * time.Second)
-					if statuses := availableSlots(t, l); statuses[1].Available != 3 {
+					if statuses := statuses(t, l); statuses[1].Available != 3 {
 						t.Errorf("free are %+v", statuses)
 					}
 					closeLimiters(t, l)
@@ -92,12 +92,12 @@ func TestSlotsRefusedToComeBack(t *testing.T) {
 		}
 		s.fate.Store(arrives)
 		time.Sleep(35 * time.Second)
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		if isLost(lease) {
 			t.Error("the lease is lost")
 		}
 		check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
-		if statuses := availableSlots(t, l); statuses[0].Available != 1000 || statuses[1].Available != 1 {
+		if statuses := statuses(t, l); statuses[0].Available != 1000 || statuses[1].Available != 1 {
 			t.Errorf("there are %+v", statuses)
 		}
 		closeLimiters(t, l)
@@ -123,7 +123,7 @@ func TestSlotsThatCloseCannotGiveBack(t *testing.T) {
 			}
 		}
 		synctest.Wait() // a goroutine that waits for them fails the bubble
-		isFull(t, other)
+		reject(t, other, oneSlot)
 		time.Sleep(21 * time.Second)
 		for range 2 {
 			acquire(t, other, oneSlot)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -133,16 +132,12 @@ func TestSlotsOfAKilledProcess(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	const n, term = 3, time.Second
-	path := filepath.Join(t.TempDir(), "zlimit.db")
-	s, err := zlimit.SQLite(path)
-	check.Fatal(t, "zlimit.SQLite()", err)
-	defer closeStore(t, s)
-	l := newLimiter(t, s)
-	err = l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", n, zlimit.Term(term))}})
-	check.Fatal(t, "Limits.Set()", err)
+	dsn := newFile(t)
+	l := newLimiter(t, openStore(t, dsn))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, zlimit.Slots("slots", n, zlimit.Term(term)))
 	var holders []*holder
 	for i := range 3 {
-		holders = append(holders, startHolder(t, i, "sqlite:"+path))
+		holders = append(holders, startHolder(t, i, dsn))
 	}
 	victim := holders[0]
 	for end := time.Now().Add(20 * time.Second); victim.holds() == 0 || holders[1].holds()+holders[2].holds() == 0; {

@@ -67,7 +67,7 @@ func TestSlotsAreSeen(t *testing.T) {
 		both := ask(zlimit.Amounts{"slots": 2, "rpd": 5})
 		first, second := acquire(t, l, both), acquire(t, l, oneSlot)
 		told("take slots key-1/gpt-4 [{slots 2}]", "take slots key-1/gpt-4 [{slots 1}]")
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		counts(t, l, 3, 3, 0)
 		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 		if status, _ := statuses.Limit("slots"); err != nil || status.Held() != 3 || status.Available != 0 {
@@ -114,13 +114,11 @@ func TestSlotsOfARejectedRequestAreSeen(t *testing.T) {
 	memory := newMemory(t)
 	l := newLimiter(t, memory, zlimit.WithRejectionCache(0))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
-		if _, err := l.Entities.Create(t.Context(), e); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, l, e)
 	}
 	slots(t, l, 5)
 	of := zlimit.Level{Entity: "team", Resource: "gpt-4"}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), of, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 1)}}))
+	setLimits(t, l, of, zlimit.Slots("slots", 1))
 	first := acquire(t, l, oneSlot)
 	counts(t, l, 2, 2, 0)
 	other := newLimiter(t, memory, zlimit.WithObserver(log.observe), zlimit.WithRejectionCache(0))

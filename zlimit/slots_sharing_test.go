@@ -50,7 +50,7 @@ func TestSlotsShareWrites(t *testing.T) {
 				if writes := s.writes.Load() - before; writes > 10 {
 					t.Errorf("%d writes give back %d leases", writes, len(leases))
 				}
-				statuses := availableSlots(t, l)
+				statuses := statuses(t, l)
 				free, _ := statuses.Limit("slots")
 				if tokens, _ := statuses.Limit("rpd"); free.Available != 40 || tokens.Available != 1000 {
 					t.Errorf("free are %d slots and %d tokens", free.Available, tokens.Available)
@@ -185,7 +185,7 @@ func TestSlotsBesideTokensOfAResizedBucket(t *testing.T) {
 	group.Wait()
 	stop()
 	<-resized
-	statuses := availableSlots(t, resizer)
+	statuses := statuses(t, resizer)
 	free, _ := statuses.Limit("slots")
 	if tokens, _ := statuses.Limit("rpd"); admitted.Load() != 480 || free.Available != 3 || tokens.Available != 1_000_000 {
 		t.Errorf("%d admitted; free are %d slots and %d tokens", admitted.Load(), free.Available, tokens.Available)

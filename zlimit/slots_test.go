@@ -19,21 +19,11 @@ import (
 func slots(t *testing.T, l *zlimit.RateLimiter, n int64, more ...zlimit.Limit) {
 	t.Helper()
 	limits := slices.Concat(more, []zlimit.Limit{zlimit.Slots("slots", n, zlimit.Term(10*time.Second))})
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limits...)
 }
 
 // oneSlot asks for a slot.
 var oneSlot = ask(zlimit.Amounts{"slots": 1})
-
-// isFull checks that a request is rejected for lack of slots.
-func isFull(t *testing.T, l *zlimit.RateLimiter) {
-	t.Helper()
-	lease, err := l.Acquire(t.Context(), oneSlot)
-	var exceeded *zlimit.ExceededError
-	if !errors.As(err, &exceeded) {
-		t.Fatalf("a slot more is %v, %v, want an error that they are all held", lease, err)
-	}
-}
 
 func isLost(lease *zlimit.Lease) bool {
 	select {
@@ -53,7 +43,7 @@ func TestSlots(t *testing.T) {
 		if first.Fence() <= 0 || second.Fence() <= first.Fence() {
 			t.Errorf("fencing numbers are %d and %d", first.Fence(), second.Fence())
 		}
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		status, _ := second.Statuses().Limit("slots")
 		if status.Available != 0 || status.Requested != 1 || status.Limit != zlimit.Slots("slots", 2, zlimit.Term(10*time.Second)) {
 			t.Errorf("status = %+v", status)
@@ -63,14 +53,14 @@ func TestSlots(t *testing.T) {
 		if third.Fence() <= second.Fence() {
 			t.Errorf("fencing numbers are %d and then %d", second.Fence(), third.Fence())
 		}
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		check.Fatal(t, "Rollback()", second.Rollback(t.Context()))
 		if isLost(first) || isLost(second) || isLost(third) {
 			t.Error("a lease is lost")
 		}
 		other := newLimiter(t, s)
 		held := acquire(t, other, oneSlot)
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		check.Fatal(t, "Close()", other.Close())
 		if !isLost(held) {
 			t.Error("the limiter was closed, and its lease is not lost")
@@ -92,7 +82,7 @@ func TestSlotsGoOn(t *testing.T) {
 				t.Fatal("the lease is lost")
 			}
 			second := acquire(t, l, oneSlot)
-			isFull(t, l)
+			reject(t, l, oneSlot)
 			check.Fatal(t, "Commit()", second.Commit(context.WithoutCancel(t.Context())))
 		}
 		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
@@ -170,13 +160,9 @@ func TestSlotsBesideTokens(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s, zlimit.WithRejectionCache(0))
 		slots(t, l, 2, zlimit.PerDay("rpm", 10))
-		if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "org"}); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, l, zlimit.Entity{ID: "org"})
 		for _, id := range []string{"key-1", "key-2"} {
-			if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: id, ParentID: "org", Cascade: true}); err != nil {
-				t.Fatalf("Entities.Create() = %v", err)
-			}
+			create(t, l, zlimit.Entity{ID: id, ParentID: "org", Cascade: true})
 		}
 		both := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 3, "slots": 1}}
 		first := acquire(t, l, both)
@@ -237,16 +223,16 @@ func TestSlotsChange(t *testing.T) {
 		slots(t, l, 3)
 		first, second := acquire(t, l, oneSlot), acquire(t, l, oneSlot)
 		slots(t, l, 1) // fewer than are held
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		check.Fatal(t, "Commit()", first.Commit(t.Context()))
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		at := zlimit.Level{Resource: "gpt-4"}
 		err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("slots", 2, zlimit.Term(20*time.Second))}})
 		check.Fatal(t, "Limits.Set()", err)
 		third := acquire(t, l, oneSlot)
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		time.Sleep(time.Minute)
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		for _, lease := range []*zlimit.Lease{second, third} {
 			if isLost(lease) {
 				t.Error("a lease is lost")
@@ -258,7 +244,7 @@ func TestSlotsChange(t *testing.T) {
 		if isLost(fourth) || fourth.Fence() <= third.Fence() {
 			t.Errorf("lost %t, fencing numbers %d and then %d", isLost(fourth), third.Fence(), fourth.Fence())
 		}
-		item := stored(t, l, keyOfBucket(l))
+		item := item(t, l)
 		if term, ok := item.Get("s_slots_tm").Int(); !ok || term != 20_000 {
 			t.Errorf("the item has the term %d", term)
 		}
@@ -285,7 +271,7 @@ func TestSlotsOfADeletedBucket(t *testing.T) {
 			t.Errorf("the first is lost: %t, the second: %t", isLost(first), isLost(second))
 		}
 		check.Error(t, "Commit()", first.Commit(t.Context()))
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		closeLimiters(t, l, other)
 	})
 }
@@ -303,7 +289,7 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 		second := acquire(t, l, both)
 		split(t, l)
 		third := acquire(t, l, both)
-		isFull(t, l)
+		reject(t, l, oneSlot)
 		if _, err := l.Acquire(t.Context(), both); !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("Acquire() = %v, want that no slot is free", err)
 		}
@@ -315,13 +301,13 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 		if shards := storedShards(t, l, "key-1"); len(shards) != 1 {
 			t.Fatalf("the bucket has %d shards", len(shards))
 		}
-		if status, _ := availableSlots(t, l).Limit("slots"); status.Available != 3 { // by the clock all are lost
+		if status, _ := statuses(t, l).Limit("slots"); status.Available != 3 { // by the clock all are lost
 			t.Errorf("%d slots are free", status.Available)
 		}
 		for _, lease := range []*zlimit.Lease{first, third} {
 			check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 		}
-		item := stored(t, l, keyOfBucket(l))
+		item := item(t, l)
 		sum := int64(0)
 		for _, name := range []string{"s_slots_fr", "s_slots_h0", "s_slots_h1"} {
 			n, _ := item.Get(name).Int()
@@ -331,13 +317,6 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 			t.Errorf("the item has %v free of %v", free, sum)
 		}
 	})
-}
-
-func availableSlots(t *testing.T, l *zlimit.RateLimiter) zlimit.Statuses {
-	t.Helper()
-	statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-	check.Fatal(t, "Available()", err)
-	return statuses
 }
 
 // A countedStore counts writes.
@@ -384,7 +363,7 @@ func TestSlotsHeldByOneWrite(t *testing.T) {
 		if got := s.writes.Load() - before; got > 7 {
 			t.Errorf("%d writes give back 7 leases", got)
 		}
-		if statuses := availableSlots(t, l); statuses[0].Available != 9 || statuses[1].Available != 20 {
+		if statuses := statuses(t, l); statuses[0].Available != 9 || statuses[1].Available != 20 {
 			t.Errorf("free are %+v", statuses)
 		}
 		closeLimiters(t, l)

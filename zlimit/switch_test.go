@@ -36,9 +36,7 @@ func TestDisable(t *testing.T) {
 				l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 				setSystem(t, l, zlimit.PerMinute("rpm", 60))
 				key := keyOfBucket(l)
-				if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: key}); err != nil {
-					t.Fatalf("Write() = %v", err)
-				}
+				write(t, l, store.Write{Kind: store.Delete, Key: key})
 				r := ask(zlimit.Amounts{"rpm": 1})
 				var lease *zlimit.Lease
 				if known {
@@ -99,16 +97,16 @@ func TestStampsBind(t *testing.T) {
 		if _, err := l.Limits.Disable(ctx, at, nil); err != nil {
 			t.Fatalf("Limits.Disable() = %v", err)
 		}
-		first, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		first, _ := layout.ReadState(item(t, l))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
 			t.Fatalf("Limits.Enable() = %v", err)
 		}
-		second, _ := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		second, _ := layout.ReadState(item(t, l))
 		if first.Generation() == 0 || second.Generation() <= first.Generation() || second.Disabled {
 			t.Fatalf("generations %d and %d", first.Generation(), second.Generation())
 		}
 		// The limits change with the stamp: the process that has the former ones in memory must not admit by them.
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}))
+		setLimits(t, l, at, zlimit.PerMinute("rpm", 1))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
 			t.Fatalf("Limits.Enable() = %v", err)
 		}
@@ -119,10 +117,8 @@ func TestStampsBind(t *testing.T) {
 		}
 	}
 	// A walk does not make items, and a disabled item is not taken from by a stale plan of either kind.
-	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Delete, Key: keyOfBucket(l)}); err != nil {
-		t.Fatalf("Write() = %v", err)
-	}
-	if report, err := l.Limits.Enable(ctx, at, nil); err != nil || report.Buckets != 0 || stored(t, l, keyOfBucket(l)) != nil {
+	write(t, l, store.Write{Kind: store.Delete, Key: keyOfBucket(l)})
+	if report, err := l.Limits.Enable(ctx, at, nil); err != nil || report.Buckets != 0 || item(t, l) != nil {
 		t.Errorf("Enable() of no bucket = %+v, %v", report, err)
 	}
 }
@@ -207,7 +203,7 @@ func TestDisabledParents(t *testing.T) {
 	for range 3 {
 		refuse(t, other, ask(zlimit.Amounts{"rpm": 1}))
 	}
-	if state, err := layout.ReadState(stored(t, l, keyOfBucket(l))); err != nil || state.Limits[0].Consumed != 1000 {
+	if state, err := layout.ReadState(item(t, l)); err != nil || state.Limits[0].Consumed != 1000 {
 		t.Errorf("the child's item is %+v, %v", state, err)
 	}
 }
@@ -252,7 +248,7 @@ func TestStampedLimitsBind(t *testing.T) {
 		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 		setSystem(t, l, zlimit.PerMinute("rpm", 60))
 		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}))
+		setLimits(t, l, at, zlimit.PerMinute("rpm", 1))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
 			t.Fatalf("Limits.Enable() = %v", err)
 		}
@@ -271,7 +267,7 @@ func TestDeletionAsksForTheSwitch(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(m))
 	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	disable := func() { mark(t, l, key, expr.Attribute{Name: "disabled", Value: expr.Bool(true)}) }
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}))
+	setLimits(t, l, at, zlimit.PerMinute("rpm", 60))
 	m.set(disable)
 	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
 	if v, _ := stored(t, l, key).Lookup("disabled"); !v.True() {

@@ -103,12 +103,8 @@ func TestTeamPaysAtOnce(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
 	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
-	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-		t.Fatalf("Entities.Create() = %v", err)
-	}
-	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "key", ParentID: "team", Cascade: true}); err != nil {
-		t.Fatalf("Entities.Create() = %v", err)
-	}
+	create(t, l, zlimit.Entity{ID: "team"})
+	create(t, l, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
 	ask := func() error {
 		_, err := l.Acquire(context.Background(), zlimit.Request{Entity: "key", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}})
 		return err
@@ -116,9 +112,7 @@ func TestTeamPaysAtOnce(t *testing.T) {
 	if err := ask(); !errors.Is(err, zlimit.ErrNoLimits) {
 		t.Fatalf("before there are limits = %v", err)
 	}
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Entity: "team", Resource: "api"}, zlimit.PerMinute("rpm", 60))
 	if err := ask(); err != nil {
 		t.Errorf("as soon as the team has a limit = %v", err)
 	}

@@ -117,8 +117,7 @@ func TestAcquireAllWithLimits(t *testing.T) {
 		ctx := context.Background()
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 		setSystem(t, l, zlimit.PerDay("tpd", 100))
-		putEntity(t, l, "team", "")
-		putEntity(t, l, "key-1", "team")
+		putChain(t, l, "team", "key-1")
 		own := func(entity, resource string, limit, tokens int64) zlimit.Request {
 			r := zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"tpd": tokens}}
 			if limit > 0 {
@@ -160,8 +159,7 @@ func TestAcquireAllWithLimits(t *testing.T) {
 func TestAcquireAllSlots(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
-	putEntity(t, l, "team", "")
-	putEntity(t, l, "key-1", "team")
+	putChain(t, l, "team", "key-1")
 	putEntity(t, l, "key-2", "team")
 	setSystem(t, l, zlimit.Slots("slots", 4), zlimit.PerDay("tpd", 100))
 	ask := func(entity string, slots int64) zlimit.Request {

@@ -37,9 +37,7 @@ func TestAcquireAllWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(t, zlimit.StoreOn(&lateStore{Store: store.Of(newMemory(t)), late: time.Millisecond}))
 				setSystem(t, l, zlimit.PerMinute("rpm", 1000))
-				if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{test.limit}}); err != nil {
-					t.Fatalf("Limits.Set() = %v", err)
-				}
+				setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, test.limit)
 				time.Sleep(23 * time.Hour) // the last hour of a day begins
 				first := acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
 				if test.limit.Term > 0 {

@@ -115,8 +115,7 @@ func TestTokensSettleLikeLeases(t *testing.T) {
 				c := newClock()
 				opts := []zlimit.Option{zlimit.WithClock(c.now), zlimit.WithTuning(zlimit.Tuning{MaxShards: 4})}
 				l, other := newLimiter(t, s, opts...), newLimiter(t, s, opts...)
-				putEntity(t, l, "team", "")
-				putEntity(t, l, "key-1", "team")
+				putChain(t, l, "team", "key-1")
 				limits := []zlimit.Limit{zlimit.PerDay("tpd", 400), zlimit.PerDay("rpd", 50)}
 				if test.limits != nil {
 					limits = test.limits

@@ -315,16 +315,13 @@ func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 // storeHistory stores the buckets' limits.
 func storeHistory(t *testing.T, l *zlimit.RateLimiter) {
 	t.Helper()
-	ctx := context.Background()
 	putEntity(t, l, "family", "")
 	for _, child := range historyChildren {
 		putEntity(t, l, child, "family")
-		if err := l.Limits.Set(ctx, zlimit.Level{Entity: child, Resource: "gpt-4"}, zlimit.Config{Limits: historyChild}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
+		setLimits(t, l, zlimit.Level{Entity: child, Resource: "gpt-4"}, historyChild...)
 	}
 	for entity, limits := range historyLimits {
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+		setLimits(t, l, zlimit.Level{Entity: entity, Resource: "gpt-4"}, limits...)
 	}
 }
 

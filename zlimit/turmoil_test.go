@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -101,21 +100,15 @@ func TestTurmoil(t *testing.T) {
 	for _, kills := range []bool{false, true} {
 		name := map[bool]string{true: ", processes are killed"}[kills]
 		t.Run("file"+name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "zlimit.db")
-			s, err := zlimit.SQLite(path)
-			check.Fatal(t, "zlimit.SQLite()", err)
-			t.Cleanup(func() { closeStore(t, s) })
-			testTurmoil(t, s, "sqlite:"+path, kills)
+			dsn := newFile(t)
+			testTurmoil(t, openStore(t, dsn), dsn, kills)
 		})
 		if !soak.Runs() {
 			continue // TestHistories has processes that split on the engine
 		}
 		t.Run("dynamodb"+name, func(t *testing.T) {
 			dsn := newDSN(t)
-			s, err := zlimit.OpenStore(t.Context(), dsn)
-			check.Fatal(t, "zlimit.OpenStore()", err)
-			t.Cleanup(func() { closeStore(t, s) })
-			testTurmoil(t, s, dsn, kills)
+			testTurmoil(t, openStore(t, dsn), dsn, kills)
 		})
 	}
 }
@@ -126,9 +119,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithConfigTTL(turmoilTTL))...)
 	storeHistory(t, l)
 	steady := zlimit.PerSecond("rpm", 200, zlimit.Burst(2_000_000))
-	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "steady", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{steady}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Entity: "steady", Resource: "gpt-4"}, steady)
 	began := time.Now()
 	created := began.UnixMilli()
 	l.SetClock(func() time.Time { return time.UnixMilli(created) })

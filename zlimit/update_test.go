@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,8 +163,8 @@ func update(job string) int {
 
 // In TestUpdatesLoseNothing, two processes change the rate and the failure policy of one level. Each reads what it wrote.
 func TestUpdatesLoseNothing(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) string{
-		"file":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db") },
+	for name, open := range map[string]func(testing.TB) string{
+		"file":     newFile,
 		"dynamodb": newDSN,
 	} {
 		t.Run(name, func(t *testing.T) {

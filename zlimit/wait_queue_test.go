@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -180,16 +179,13 @@ func TestProcessesWaitInOneQueue(t *testing.T) {
 			return json.NewDecoder(lines), step, func() error { return <-done }
 		})
 	})
-	for name, dsn := range map[string]func(*testing.T) string{
-		"file":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db") },
+	for name, dsn := range map[string]func(testing.TB) string{
+		"file":     newFile,
 		"dynamodb": newDSN,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := dsn(t)
-			s, err := zlimit.OpenStore(t.Context(), dsn)
-			check.Fatal(t, "zlimit.OpenStore()", err)
-			t.Cleanup(func() { closeStore(t, s) })
-			testQueuers(t, s, callers, func(c queuers) (*json.Decoder, io.WriteCloser, func() error) {
+			testQueuers(t, openStore(t, dsn), callers, func(c queuers) (*json.Decoder, io.WriteCloser, func() error) {
 				c.DSN = dsn
 				job, err := json.Marshal(c)
 				check.Fatal(t, "json.Marshal()", err)

@@ -274,9 +274,7 @@ func TestLimitsChangeWhileAsleep(t *testing.T) {
 				other := newLimiter(t, s, zlimit.WithConfigTTL(time.Millisecond))
 				setSystem(t, l, perSecond(10))
 				r := waitFor(10, nil)
-				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatalf("Acquire() = %v", err)
-				}
+				acquire(t, l, r)
 				reservation, err := l.Reserve(t.Context(), r, zlimit.MaxWait(test.maxWait))
 				check.Fatal(t, "Reserve()", err)
 				time.AfterFunc(100*time.Millisecond, func() {
@@ -299,8 +297,7 @@ func TestLimitsChangeWhileAsleep(t *testing.T) {
 func TestLimitsAndParentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
-		putEntity(t, l, "team", "")
-		putEntity(t, l, "key", "team")
+		putChain(t, l, "team", "key")
 		limits := func(entity string, rpm, tpm int64) {
 			c := zlimit.Config{Limits: []zlimit.Limit{{Name: "rpm", Capacity: 1, RefillAmount: rpm, RefillPeriod: time.Second}, {Name: "tpm", Capacity: 100, RefillAmount: tpm, RefillPeriod: time.Second}}}
 			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, c))
@@ -339,8 +336,7 @@ func TestQueueThatBecameShorter(t *testing.T) {
 	clock := newClock()
 	s := newMemory(t)
 	l, other := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithRejectionCache(0)), newLimiter(t, s, zlimit.WithClock(clock.now))
-	putEntity(t, l, "team", "")
-	putEntity(t, l, "key", "team")
+	putChain(t, l, "team", "key")
 	setSystem(t, l, zlimit.Limit{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second})
 	r := zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 10}}
 	var long *zlimit.Reservation

@@ -21,9 +21,7 @@ func TestUnknownBookingsWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, s := faulttest.New(t, []zlimit.Limit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second}}, zlimit.WithFailurePolicy(policy))
 				r := zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 10}}
-				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatalf("Acquire() = %v", err)
-				}
+				acquire(t, l, r)
 				start := time.Now()
 				s.Break(faulttest.Lost)
 				lease, err := l.Wait(t.Context(), r, zlimit.MaxWait(time.Minute))
@@ -57,9 +55,7 @@ func TestUnknownBookingsInSilence(t *testing.T) {
 				limit := zlimit.Limit{Name: "rpm", Capacity: 1, RefillAmount: 1, RefillPeriod: 2 * time.Second}
 				l, s := faulttest.New(t, []zlimit.Limit{limit}, zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 				r := zlimit.Request{Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
-				if _, err := l.Acquire(t.Context(), r); err != nil {
-					t.Fatalf("Acquire() = %v", err)
-				}
+				acquire(t, l, r)
 				s.Break(faulttest.Hang)
 				var opts []zlimit.WaitOption
 				longest := test.maxWait

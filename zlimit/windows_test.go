@@ -12,7 +12,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -26,7 +25,7 @@ func TestWindows(t *testing.T) {
 		now := c.now()
 		c.sleep(now.Truncate(time.Hour).Add(time.Hour + time.Minute + 50*time.Second).Sub(now)) // an odd minute
 		limit := zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x0.5")
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}))
+		setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limit)
 		got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"})
 		if err != nil || len(got.Limits) != 1 || got.Limits[0] != limit {
 			t.Fatalf("stored are %+v, %v", got, err)
@@ -59,12 +58,11 @@ func TestWindows(t *testing.T) {
 
 // TestWindowsOfSibling reads an item and a level as zae-limiter 0.17 stores them: limits share windows that one does not have.
 func TestWindowsOfSibling(t *testing.T) {
-	ctx := context.Background()
 	c := newClock()
 	s := newMemory(t)
 	l := newLimiter(t, s, zlimit.WithClock(c.now))
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 1000)}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limits...)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 10}))
 	mark(t, l, layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key(), text("l_rpm_sched", "1s500"), text("sched_tz", "Europe/Berlin"))
 	mark(t, l, keyOfBucket(l), text("sched", "1s500"), text("b_tpm_sched", "-"), text("sched_tz", "Europe/Berlin"), integer("vu", 0))
@@ -76,7 +74,7 @@ func TestWindowsOfSibling(t *testing.T) {
 	if rpm.Limit.Windows != "* * * * * x0.5" || rpm.Limit.Zone != "Europe/Berlin" {
 		t.Errorf("the limit is %+v", rpm.Limit)
 	}
-	item := stored(t, fresh, keyOfBucket(fresh))
+	item := item(t, fresh)
 	if item.Get("b_rpm_sched").Text() != "1s500" || item.Index("sched") >= 0 || item.Get("vu").Kind() != expr.N(0).Kind() {
 		t.Errorf("the item is %v", item)
 	}
@@ -95,7 +93,7 @@ func TestStatusInWindows(t *testing.T) {
 		zlimit.PerMinute("rpm", 60).When("*/2 * * * *", "x2"), zlimit.PerMinute("tpm", 60).When("*/2 * * * *", "to 20:10/30s"),
 		zlimit.Daily("rpd", 1000, "UTC").When("*/2 * * * *", "to 500:"),
 	}
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, limits...)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	for _, want := range [][]zlimit.Limit{
 		{zlimit.PerMinute("rpm", 120), {Name: "tpm", Capacity: 20, RefillAmount: 10, RefillPeriod: 30 * time.Second}, zlimit.Daily("rpd", 500, "UTC")},

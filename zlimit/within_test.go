@@ -26,8 +26,7 @@ func newWider(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateL
 	t.Helper()
 	ctx := context.Background()
 	l := newLimiter(t, s, opts...)
-	putEntity(t, l, "team", "")
-	putEntity(t, l, "key-1", "team")
+	putChain(t, l, "team", "key-1")
 	putEntity(t, l, "key-2", "team")
 	config := func(limits ...zlimit.Limit) zlimit.Config { return zlimit.Config{Limits: limits} }
 	err := errors.Join(
@@ -369,9 +368,7 @@ func TestWithinAsksForClients(t *testing.T) {
 		check.Fatal(t, "layout.DecodeVersion()", err)
 		return v.ClientMinVersion
 	}
-	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 5)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
+	setLimits(t, l, zlimit.Level{Resource: "models"}, zlimit.PerDay("tpd", 5))
 	mixed := newLimiter(t, s, zlimit.WithMixedFleet())
 	var invalid *zlimit.ValidationError
 	if err := mixed.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "zae-limiter") {

@@ -157,14 +157,12 @@ func TestWriters(t *testing.T) {
 func runBefore(t *testing.T, s setting, first, second string) {
 	ctx := context.Background()
 	name := fmt.Sprintf("%s, but before %s", first, second)
-	memory, err := zlimit.Memory()
-	check.Fatal(t, "zlimit.Memory()", err)
-	defer closeStore(t, memory)
-	w := newWitness(store.Of(memory))
+	w := newWitness(store.Of(newMemory(t)))
 	c := newClock()
 	skew := time.Duration(0)
 	start := func(opts ...zlimit.Option) *writer {
 		p := &writer{before: &interrupted{Store: w, counts: ofBuckets}}
+		var err error
 		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithTuning(zlimit.Tuning{ClockSkew: 24 * time.Hour})}, opts...)...)
 		check.Fatal(t, "zlimit.New()", err)
 		return p
@@ -180,9 +178,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 		}
 	}()
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "other"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
-		if _, err := a.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
+		create(t, a.limiter, e)
 	}
 	setSystem(t, a.limiter, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 600), zlimit.PerDay("x", 10))
 	for _, p := range []*writer{a, b} {

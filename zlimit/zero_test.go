@@ -16,7 +16,7 @@ func TestZeroValuesAndNil(t *testing.T) {
 	l, err := zlimit.Open(ctx, "memory:")
 	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}))
+	setSystem(t, l, zlimit.PerDay("rpd", 5))
 	one := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}
 	for name, call := range map[string]func() error{
 		"no store":    func() error { _, err := zlimit.New(ctx, zlimit.Store{}); return err },
