@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
@@ -20,11 +23,18 @@ type changed struct {
 	From     *time.Time   `json:"from,omitempty"` // when the next period begins; nil if the budget holds immediately
 	LeftWas  int64        `json:"left_was"`
 	Left     int64        `json:"left"`
+	Kept     []part       `json:"kept,omitempty"` // of the stored budget, since the command did not say them
 	toRaise  *topUp       // what a raised budget does not add to the running period; nil for nothing
+	stands   bool         // it is known what is left
 }
 
-// setBudget sets a budget, and returns what that does to one that was there; nil for a new one, for the same, and while it is disabled.
-func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to asked, now time.Time) (*changed, error) {
+// setBudget sets a budget, and returns what that does to one that was there; nil for a new one, for the same of which no part is kept, and
+// while it is disabled. A kept part is one that the flag does not say, and that differs from a new budget's.
+func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to *asked, now time.Time) (*changed, error) {
+	stored, err := l.Limits.Get(ctx, at)
+	if err != nil {
+		return nil, err
+	}
 	before, err := standing(ctx, l, at)
 	if err != nil {
 		return nil, err
@@ -33,20 +43,49 @@ func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to a
 	if before != nil {
 		began = beganWith(ctx, l, at, before, now)
 	}
-	if err := putBudget(ctx, l, at, to); err != nil {
+	budget, kept, err := putBudget(ctx, l, at, to)
+	if err != nil {
 		return nil, err
 	}
+	is := slices.IndexFunc(stored.Limits, isBudget)
+	if is < 0 || len(kept) == 0 && stored.Limits[is].String() == budget.String() {
+		return nil, nil
+	}
+	ch := changed{Entity: at.Entity, Resource: at.Resource, Was: stored.Limits[is], Budget: budget, Kept: kept}
 	after, err := standing(ctx, l, at)
-	if err != nil || before == nil || after == nil || before.Limit.String() == after.Limit.String() {
-		return nil, err
+	if err != nil || before == nil || after == nil || ch.Was.String() == budget.String() {
+		return &ch, err
 	}
-	ch := changed{Entity: at.Entity, Resource: at.Resource, Was: before.Limit, Budget: after.Limit, LeftWas: before.Available, Left: after.Available}
+	ch.stands, ch.LeftWas, ch.Left = true, before.Available, after.Available
 	whole := after.Now().Capacity
 	if isWhole := ch.Left >= whole && ch.Left > ch.LeftWas; after.Limit.Resets != "" && !isWhole {
 		ch.From = &after.ResetsAt
 	}
 	ch.toRaise = raise(before, after, began)
 	return &ch, nil
+}
+
+// putBudget stores a budget over the parts that it keeps, and leaves the other limits of the level as they are. A budget that may carry
+// nothing, or less than the stored one, does not keep that.
+func putBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to *asked) (budget zlimit.Limit, kept []part, err error) {
+	put := func(to *asked) error {
+		return l.Limits.Update(ctx, at, func(config *zlimit.Config) error {
+			budget, kept = to.over(config.Limits)
+			config.Limits = append(slices.DeleteFunc(slices.Clone(config.Limits), isBudget), budget)
+			return nil
+		})
+	}
+	err = put(to)
+	var invalid *zlimit.ValidationError
+	if slices.Contains(kept, partCarry) && errors.As(err, &invalid) && strings.HasSuffix(invalid.Field, " carry") {
+		without := asked{Limit: to.Limit, says: maps.Clone(to.says)}
+		without.says[partCarry] = true
+		err = put(&without)
+	}
+	if len(kept) > 0 && errors.As(err, &invalid) {
+		err = fmt.Errorf("%w; %s of the stored budget: %s", err, strings.TrimSpace(keptLine(&budget, kept)), "carry 0, when none, floors none and enforced remove them")
+	}
+	return budget, kept, err
 }
 
 // standing returns where the own budget of a level stands, nil if it has none or is disabled.
@@ -71,6 +110,12 @@ func standing(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level) (*zli
 func (ch *changed) lines() (lines []string) {
 	dollars := func(n int64) string { return show.Amount(grammar.Money, n) }
 	line := fmt.Sprintf("%s: %s", ch.Entity, ch.Budget)
+	if !ch.stands {
+		if ch.Was.String() == ch.Budget.String() {
+			line += ", as before"
+		}
+		return append([]string{line}, ch.kept()...)
+	}
 	left := dollars(ch.Left) + " is left"
 	if ch.From == nil {
 		line += " from now on; "
@@ -85,7 +130,7 @@ func (ch *changed) lines() (lines []string) {
 	default:
 		line += left + ", and was " + dollars(ch.LeftWas)
 	}
-	lines = append(append(lines, line), ch.carry()...)
+	lines = append(append(append(lines, line), ch.kept()...), ch.carry()...)
 	if ch.toRaise != nil {
 		lines = append(lines, "  "+ch.toRaise.line(ch.Entity, ch.Resource))
 	}
@@ -108,4 +153,22 @@ func (ch *changed) carry() []string {
 	default:
 		return []string{"  it carries " + up(ch.Budget) + " into the next period, and carried " + up(ch.Was) + " before"}
 	}
+}
+
+// kept says which parts of the stored budget the command did not say, and has kept; nothing if there is none beside the carry.
+func (ch *changed) kept() []string {
+	others := slices.DeleteFunc(slices.Clone(ch.Kept), func(p part) bool { return p == partCarry })
+	if len(others) == 0 {
+		return nil
+	}
+	return []string{keptLine(&ch.Budget, others)}
+}
+
+// keptLine names parts of a budget with their values.
+func keptLine(budget *zlimit.Limit, kept []part) string {
+	var texts []string
+	for _, p := range kept {
+		texts = append(texts, string(p)+" "+p.of(budget))
+	}
+	return "  it keeps " + strings.Join(texts, ", ")
 }

@@ -4,9 +4,7 @@ package teams
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,12 +31,6 @@ The commands entity, limits and resource change all of that as well.`,
 // defaultResource is the resource that holds the budgets of teams, unless a flag says otherwise.
 const defaultResource = "models"
 
-// An asked budget is one as a flag has it.
-type asked struct {
-	zlimit.Limit
-	carrySaid bool // the flag says what the budget carries; without it, the stored carry is kept
-}
-
 // A change is what team set does. It can be repeated.
 type change struct {
 	team, resource string
@@ -55,8 +47,14 @@ func setCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "set TEAM [--budget DOLLARS/PERIOD] [--key KEY ...]",
 		Short: "Give a team a budget, keys and models",
 		Long: `Set gives a team a budget in dollars, and adds keys to it. A period is day,
-week, month or never, and may have a time zone; without one it is UTC. A number
-alone is dollars a month. The first command of a team needs --budget.
+week, month or never, and may have a time zone. A new budget without a zone is
+in UTC, and a number alone is dollars a month. The first command of a team needs
+--budget.
+
+What --budget and --key-budget do not name stays as it is stored: the period of
+a number alone, the zone, what is carried over, windows, floors, and soft or
+shadow. The words that remove them are carry 0, when none, floors none and
+enforced. The output says what it kept.
 
 A key without a record becomes a member. So does one without a parent. A key of
 another team is refused, as zlimit entity move moves it. A key needs no budget.
@@ -73,6 +71,7 @@ models stay as they are. A command that was interrupted is run again.`,
 		Example: `  zlimit team set research --budget 200/month --key key-1 --key key-2
   zlimit team set research --budget 200/month@Europe/Berlin
   zlimit team set research --budget '200/month carry 50'
+  zlimit team set research --budget '200/month enforced'
   zlimit team set research --key key-3 --key-budget 50/month
   zlimit team set research --model gpt-4o --model claude-sonnet-4-5`,
 		Args: shell.Takes("TEAM"),
@@ -115,52 +114,6 @@ models stay as they are. A command that was interrupted is run again.`,
 	cmd.Flags().StringArrayVar(&c.models, "model", nil, "`resource` within the budget's; repeatable")
 	cmd.Flags().StringVar(&c.resource, "resource", defaultResource, "`resource` of the budget")
 	return cmd
-}
-
-// parseBudget parses a budget: DOLLARS, DOLLARS/PERIOD, or all that a limit named usd may have behind its name, and carry 0 for none. It
-// returns nil for an empty text.
-func parseBudget(flag, text string) (*asked, error) {
-	if text == "" {
-		return nil, nil
-	}
-	whole, none := cutNoCarry(text)
-	rate, windows, windowed := strings.Cut(whole, " ")
-	switch dollars, period, ok := strings.Cut(rate, "/"); {
-	case !ok:
-		rate += "/month@UTC"
-	case period == "day", period == "week", period == "month":
-		rate = dollars + "/" + period + "@UTC"
-	}
-	if windowed {
-		rate += " " + windows
-	}
-	l, err := shell.ParseLimit(grammar.Money + "=" + rate)
-	if err != nil {
-		return nil, shell.Usagef("%s %q: must be DOLLARS/PERIOD, such as 200/month or 200/month@Europe/Berlin: %v", flag, text, rule(err))
-	}
-	return &asked{l, none || l.Carry != 0}, nil
-}
-
-// noCarry is what a budget says that carries nothing: the amount is zero in any form, with or without a dollar sign.
-var noCarry = regexp.MustCompile(` carry \$?0+(\.0+)?( [^"]*)?$`)
-
-// cutNoCarry returns a budget without a carry of zero, and whether it had one.
-func cutNoCarry(text string) (string, bool) {
-	at := noCarry.FindStringSubmatchIndex(text)
-	if at == nil {
-		return text, false
-	}
-	rest := ""
-	if at[4] >= 0 {
-		rest = text[at[4]:]
-	}
-	return text[:at[0]] + rest, true
-}
-
-// rule returns the rule in the error of a limit, without the text of the limit.
-func rule(err error) string {
-	_, rule, _ := strings.Cut(err.Error(), `": `)
-	return rule
 }
 
 // check refuses what is wrong with the flags by themselves.
@@ -216,7 +169,7 @@ func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (changes []cha
 		return nil, err
 	}
 	if c.budget != nil {
-		ch, err := setBudget(ctx, l, at, *c.budget, c.now())
+		ch, err := setBudget(ctx, l, at, c.budget, c.now())
 		if err != nil {
 			return nil, err
 		}
@@ -281,34 +234,7 @@ func (c *change) join(ctx context.Context, l *zlimit.RateLimiter, key string, re
 		})
 	}
 	if err == nil && c.keyBudget != nil {
-		ch, err = setBudget(ctx, l, zlimit.Level{Entity: key, Resource: c.resource}, *c.keyBudget, c.now())
+		ch, err = setBudget(ctx, l, zlimit.Level{Entity: key, Resource: c.resource}, c.keyBudget, c.now())
 	}
 	return ch, err
-}
-
-func hasBudget(limits []zlimit.Limit) bool {
-	return slices.ContainsFunc(limits, isBudget)
-}
-
-func isBudget(l zlimit.Limit) bool { return l.Name == grammar.Money }
-
-// putBudget stores a budget, and leaves the other limits of the level as they are. A budget that does not say what it carries keeps what the
-// stored one carries, if its rules allow that.
-func putBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to asked) error {
-	put := func(keep bool) error {
-		return l.Limits.Update(ctx, at, func(config *zlimit.Config) error {
-			budget := to.Limit
-			if is := slices.IndexFunc(config.Limits, isBudget); keep && is >= 0 {
-				budget.Carry = config.Limits[is].Carry
-			}
-			config.Limits = append(slices.DeleteFunc(slices.Clone(config.Limits), isBudget), budget)
-			return nil
-		})
-	}
-	err := put(!to.carrySaid)
-	var invalid *zlimit.ValidationError
-	if !to.carrySaid && errors.As(err, &invalid) && strings.HasSuffix(invalid.Field, " carry") {
-		return put(false)
-	}
-	return err
 }
