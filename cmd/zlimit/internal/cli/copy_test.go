@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,6 +119,35 @@ func TestCopy(t *testing.T) {
 	}
 	run(shell.ExitFailure, "is finished", "copy", "abort", to, "--yes")
 	run(shell.ExitUsage, "FROM is missing", "copy", "plan")
+}
+
+// TestCopyOfNothing refuses sources that cannot be copied, in words of the command, and creates no file.
+func TestCopyOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	check.Fatal(t, "os.WriteFile()", os.WriteFile("empty.db", nil, 0o600))
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{shell.ExitFailure, "sqlite:nosuch.db: the file does not exist", []string{"run", "sqlite:nosuch.db", "sqlite:y.db", "--yes"}},
+		{shell.ExitFailure, "sqlite:nosuch.db: the file does not exist", []string{"plan", "sqlite:nosuch.db"}},
+		{shell.ExitFailure, "sqlite:y.db: the file does not exist", []string{"status", "sqlite:y.db"}},
+		{shell.ExitFailure, "sqlite:y.db: the file does not exist", []string{"finish", "sqlite:y.db", "--yes"}},
+		{shell.ExitFailure, "sqlite:empty.db holds no items: there is nothing to copy", []string{"run", "sqlite:empty.db", "sqlite:y.db", "--yes"}},
+		{shell.ExitUsage, "FROM and TO are both sqlite:empty.db: a copy is to another store", []string{"run", "sqlite:empty.db", "sqlite:empty.db", "--yes"}},
+	} {
+		got := command(t, "", append([]string{"copy"}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.stderr, c.want) {
+			t.Errorf("copy %v: code %d, %s%s, want %d and %q", c.args, got.code, got.stdout, got.stderr, c.code, c.want)
+		}
+	}
+	for _, name := range []string{"nosuch.db", "y.db"} {
+		if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v, want that it does not exist", name, err)
+		}
+	}
 }
 
 // alterCopy changes a copy behind its back: it adds an item, and deletes the record of a namespace.

@@ -19,12 +19,12 @@ const (
 	maxSkipped   = 10 * batchChanges
 )
 
-// CatchUp applies every change of the source since the start that there is by now. It returns [ErrGap] when changes were
-// lost; the copy then begins again.
+// CatchUp applies the changes of the source since the start, up to those that are made after the call. It ends while programs write, if it
+// applies changes faster than they make them. It returns [ErrGap] when changes were lost; the copy then begins again.
 //
 // The items that follow from a change are derived from the source as it is now, not from the image of the change. A
 // change that is read twice therefore does no harm.
-func (m *Migration) CatchUp(ctx context.Context) error { return m.follow(ctx, 0, 0) }
+func (m *Migration) CatchUp(ctx context.Context) error { return m.follow(ctx, 0, endless) }
 
 // Follow is [Migration.CatchUp], again and again until the context ends, whose error it returns.
 func (m *Migration) Follow(ctx context.Context) error { return m.follow(ctx, endless, endless) }
@@ -42,13 +42,13 @@ func (m *Migration) follow(ctx context.Context, quiet, timeout time.Duration) er
 	if !ok {
 		return ErrStream
 	}
-	f := follower{m: m, streamer: streamer, at: map[string]store.Position{}, skipped: map[string]int{}}
+	f := follower{m: m, streamer: streamer, at: map[string]store.Position{}, skipped: map[string]int{}, behind: map[string]time.Duration{}}
 	began := m.config.Now()
 	for last := began; ; {
 		if err := m.ledger.beat(ctx); err != nil {
 			return err
 		}
-		changed, err := f.round(ctx)
+		changed, ended, err := f.round(ctx)
 		now := m.config.Now()
 		if changed {
 			last = now
@@ -56,7 +56,7 @@ func (m *Migration) follow(ctx context.Context, quiet, timeout time.Duration) er
 		switch {
 		case err != nil:
 			return err
-		case now.Sub(last) >= quiet:
+		case !ended && now.Sub(last) >= quiet:
 			return nil
 		case now.Sub(began) > timeout:
 			return ErrBusy
@@ -75,17 +75,21 @@ type follower struct {
 	streamer store.Streamer
 	at       map[string]store.Position // with the iterators, which are not kept
 	skipped  map[string]int            // changes without a meaning since it was noted how far a partition was read
+	behind   map[string]time.Duration  // age of the change of a partition that was read last; none at its end so far
+	head     time.Time                 // when the round began, by the clock of the source
 }
 
-// round reads all partitions up to their ends so far. It reports whether anything changed that the target follows from.
-func (f *follower) round(ctx context.Context) (changed bool, err error) {
+// round reads all partitions up to where they were as it began. It reports whether anything changed that the target follows from, and
+// whether a partition ended, whose children come in the next round.
+func (f *follower) round(ctx context.Context) (changed, ended bool, err error) {
+	f.head = f.m.calls.sourceTime()
 	var partitions []store.Partition
 	err = f.m.source.Patiently(ctx, func(ctx context.Context) (err error) {
 		partitions, err = f.streamer.Partitions(ctx)
 		return err
 	})
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	listed := map[string]bool{}
 	for _, p := range partitions {
@@ -98,14 +102,16 @@ func (f *follower) round(ctx context.Context) (changed bool, err error) {
 		}
 		more, err := f.partition(ctx, p.ID)
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		changed = changed || more
+		ended = ended || f.m.ledger.part(streamPrefix+p.ID).Done
 	}
-	return changed, nil
+	return changed, ended, nil
 }
 
-// partition reads a partition up to its end so far.
+// partition reads a partition up to its end so far, or to a change that was made after the round began. Programs that go on writing
+// would otherwise keep it from ending.
 func (f *follower) partition(ctx context.Context, id string) (changed bool, err error) {
 	for {
 		if err := f.m.ledger.beat(ctx); err != nil {
@@ -128,6 +134,7 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 			return changed, f.m.restart(ctx)
 		}
 		f.at[id] = page.Next
+		latest := f.latest(id, &page)
 		if len(page.Changes) == 0 && !page.End {
 			return changed, nil
 		}
@@ -143,10 +150,25 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 		}
 		f.skipped[id] = 0
 		part.Position, part.Done = string(page.Next.After), page.End
-		if err := f.m.ledger.savePart(ctx, part, counts); err != nil || page.End {
+		if err := f.m.ledger.savePart(ctx, part, counts); err != nil || page.End || relevant && !latest.Before(f.head) {
 			return changed, err
 		}
 	}
+}
+
+// latest returns when the last change of a page was made, and notes how far behind the source the target is with it.
+func (f *follower) latest(id string, page *store.ChangePage) (at time.Time) {
+	delete(f.behind, id)
+	if n := len(page.Changes); n > 0 {
+		at = page.Changes[n-1].At
+		f.behind[id] = max(0, f.m.calls.sourceTime().Sub(at))
+	}
+	most := time.Duration(0)
+	for _, d := range f.behind {
+		most = max(most, d)
+	}
+	f.m.ledger.setBehind(most)
+	return at
 }
 
 // apply brings the target in line with the source, where changes say that it may differ.

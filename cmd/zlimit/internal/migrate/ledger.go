@@ -24,6 +24,7 @@ type ledger struct {
 	record layout.Migration
 	beaten time.Time // when the record was last written
 	parts  map[string]*layout.MigrationPart
+	behind time.Duration // for [Progress]
 }
 
 // load returns the record of the migration, nil for none.
@@ -194,8 +195,15 @@ func (ld *ledger) savePart(ctx context.Context, next layout.MigrationPart, count
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
 	ld.parts[next.Key.Part] = &next
-	ld.config.Report(Progress{ld.record.Phase, ld.countsLocked()})
+	ld.config.Report(Progress{ld.record.Phase, ld.countsLocked(), ld.behind})
 	return nil
+}
+
+// setBehind notes how far the target is behind the source.
+func (ld *ledger) setBehind(d time.Duration) {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	ld.behind = d
 }
 
 // counts returns the sum of the counts of all parts, and of what belongs to none.

@@ -63,6 +63,9 @@ func (p *Plan) Current() bool {
 	return len(p.Shapes) > 0 && !slices.ContainsFunc(p.Shapes, func(s ShapeCount) bool { return !s.Shape.IsCurrent() })
 }
 
+// Empty reports whether the sample has no item.
+func (p *Plan) Empty() bool { return len(p.Shapes) == 0 }
+
 // Foreign reports whether no item has a form of zae-limiter.
 func (p *Plan) Foreign() bool { return p.Releases == "" }
 

@@ -86,6 +86,9 @@ type Rival struct {
 type Progress struct {
 	Phase  string
 	Counts Counts // of all runs
+	// Behind is the age of the change of the source that was applied last. It is 0 where no other one was left, and while the copy has not
+	// followed yet.
+	Behind time.Duration
 }
 
 // Counts are numbers by name.

@@ -76,9 +76,11 @@ func copyRunCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Copy a store, and apply what changes meanwhile",
 		Long: `Run shows the plan, asks, and copies the source to the target, which it creates
 unless it exists without items. Then it applies what programs have changed in
-the source since the start, and ends; --follow goes on until it is interrupted.
-Run it again within a day, since the change stream of the source forgets after
-that. The copy then begins from the start.
+the source, up to the end of the copy, and ends, also while they go on;
+--follow goes on until it is interrupted. A line every ten seconds says how far
+it has come, and how far it is behind the programs. Run it again within a day,
+since the change stream of the source forgets after that. The copy then begins
+from the start.
 
 A source that nothing writes meanwhile, such as a table restored from a backup,
 needs no change stream with --offline.`,

@@ -33,7 +33,7 @@ func (o *migration) status(cmd *cobra.Command, sh *shell.Shell) (err error) {
 	if err != nil {
 		return err
 	}
-	target, err := o.openTable(cmd.Context(), "--store", dsn)
+	target, err := o.openExisting(cmd.Context(), "--store", dsn)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func endMigration(
 	if err != nil {
 		return err
 	}
-	target, err := o.openTable(ctx, "--store", dsn)
+	target, err := o.openExisting(ctx, "--store", dsn)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func endMigration(
 		}
 	}
 	o.from, o.inPlace = found.Source, found.InPlace
-	source, err := o.openTable(ctx, "--from", o.from)
+	source, err := o.openExisting(ctx, "--from", o.from)
 	if err != nil {
 		return err
 	}

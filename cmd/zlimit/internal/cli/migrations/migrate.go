@@ -131,6 +131,14 @@ func migrationSource(sh *shell.Shell, o *migration) (string, error) {
 	return o.from, o.check()
 }
 
+// openExisting opens a store as openTable does, unless it is a file that does not exist.
+func (o *migration) openExisting(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
+	if err := checkFile(dsn); err != nil {
+		return zlimit.Store{}, err
+	}
+	return o.openTable(ctx, flag, dsn)
+}
+
 // openTable opens a DynamoDB table below the API, or any store to copy.
 func (o *migration) openTable(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
 	if !o.copies && !strings.HasPrefix(dsn, "dynamodb:") {
@@ -220,7 +228,7 @@ func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (from str
 	if from, err = migrationSource(sh, o); err != nil {
 		return "", nil, err
 	}
-	source, err := o.openTable(ctx, "--from", from)
+	source, err := o.openExisting(ctx, "--from", from)
 	if err != nil {
 		return "", nil, err
 	}
@@ -246,6 +254,8 @@ func (o *migration) showPlan(page *show.Page, from string, p *migrate.Plan) {
 		page.Linef("%s: %s items%s", from, show.Grouped(p.Items), about)
 	case p.Current():
 		page.Linef("%s has the layout of zlimit already: programs may open it as it is, and a new table gets other indexes alone", from)
+	case o.copies && p.Foreign():
+		page.Linef("%s holds nothing that zlimit wrote, in %s items%s", from, show.Grouped(p.Items), about)
 	case p.Foreign():
 		page.Linef("%s holds nothing that zae-limiter wrote, in %s items%s", from, show.Grouped(p.Items), about)
 	default:
@@ -317,9 +327,10 @@ func runCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Copy a table, and apply changes made meanwhile",
 		Long: `Run shows the plan, asks, and copies the old table to the one of --store,
 which it creates unless it exists without items. Then it applies what programs
-have changed in the old table since the start, and ends; --follow goes on
-until it is interrupted. Run it again within a day, since the change stream of
-the old table forgets after that: the copy then starts over.
+have changed in the old table, up to the end of the copy, and ends, also while
+they go on; --follow goes on until it is interrupted. Run it again within a day,
+since the change stream of the old table forgets after that: the copy then
+starts over.
 
 --in-place adds the new items to the table of --store itself, with the missing
 indexes. It leaves the old items as they are until finish.
@@ -348,8 +359,17 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	if err != nil {
 		return err
 	}
-	if dsn == from && !o.inPlace {
+	switch {
+	case dsn == from && o.copies:
+		return shell.Usagef("FROM and TO are both %s: a copy is to another store", dsn)
+	case dsn == from && !o.inPlace:
 		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
+	}
+	confirmed := checkFile(dsn) != nil // opening it would create it
+	if confirmed {
+		if err := confirmPlan(ctx, sh, o, from, dsn); err != nil {
+			return err
+		}
 	}
 	target, err := o.openTable(ctx, "--store", dsn)
 	if err != nil {
@@ -361,15 +381,16 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	switch {
 	case err != nil && !begins:
 		return o.advise(err)
-	case begins:
+	case begins && !confirmed:
 		if err := confirmPlan(ctx, sh, o, from, dsn); err != nil {
 			return err
 		}
+	case begins:
 	case found.Phase == migrate.Finished:
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
 	o.from = from
-	source, err := o.openTable(ctx, "--from", from)
+	source, err := o.openExisting(ctx, "--from", from)
 	if err != nil {
 		return err
 	}
@@ -425,6 +446,10 @@ func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn s
 		return err
 	}
 	switch {
+	case o.copies && p.Empty():
+		return fmt.Errorf("%s holds no items: there is nothing to copy", from)
+	case o.copies && p.Foreign() && !p.Current():
+		return fmt.Errorf("%s holds nothing that zlimit wrote: there is nothing to copy", from)
 	case o.copies && !p.Current():
 		return fmt.Errorf("%s is of zae-limiter %s: zlimit migrate brings it to this layout", from, p.Releases)
 	case o.copies:
@@ -450,7 +475,7 @@ func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn s
 
 // checkMixed returns an error where the old table has items without a namespace, and others of the one that they would go to.
 func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string) (err error) {
-	source, err := o.openTable(ctx, "--from", from)
+	source, err := o.openExisting(ctx, "--from", from)
 	if err != nil {
 		return err
 	}
@@ -487,8 +512,12 @@ func working(
 	progress := sh.ProgressLine()
 	defer progress.End()
 	c.Report = func(p migrate.Progress) {
-		progress.Show(fmt.Sprintf("%s: %s items read, %s written, %s changes applied", p.Phase, show.Grouped(p.Counts[migrate.CountRead]),
-			show.Grouped(p.Counts[migrate.CountWritten]+p.Counts[migrate.CountReplaced]+p.Counts[migrate.CountDeleted]), show.Grouped(p.Counts[migrate.CountChanges])))
+		text := fmt.Sprintf("%s: %s items read, %s written, %s changes applied", p.Phase, show.Grouped(p.Counts[migrate.CountRead]),
+			show.Grouped(p.Counts[migrate.CountWritten]+p.Counts[migrate.CountReplaced]+p.Counts[migrate.CountDeleted]), show.Grouped(p.Counts[migrate.CountChanges]))
+		if p.Phase == migrate.Following {
+			text += fmt.Sprintf(", %v behind", p.Behind.Truncate(time.Second))
+		}
+		progress.Show(text)
 	}
 	told := false
 	c.Waiting = func(other migrate.Rival) {
