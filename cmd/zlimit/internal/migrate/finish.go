@@ -33,15 +33,15 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 		if err := m.follow(ctx, m.config.Quiet, 6*m.config.Quiet); err != nil {
 			return nil, err
 		}
+		before := m.Counts()[CountChanges]
 		v, err := m.verifier.verify(ctx)
 		if err != nil {
 			return nil, err
 		}
-		before := m.Counts()[CountChanges]
 		if err := m.CatchUp(ctx); err != nil {
 			return nil, err
 		}
-		if m.Counts()[CountChanges] != before {
+		if m.Counts()[CountChanges] != before || v.Written > 0 {
 			continue // the verified copies are out of date
 		}
 		if !v.Exact() {

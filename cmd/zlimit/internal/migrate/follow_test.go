@@ -2,11 +2,16 @@ package migrate
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // TestCatchUpEnds applies changes of programs that write before each of its calls. It ends with every change that was made before it
@@ -57,4 +62,55 @@ func TestCatchUpEnds(t *testing.T) {
 			t.Fatalf("Finish() = %+v, %v", v, err)
 		}
 	})
+}
+
+// TestVerifyUnderTraffic compares the two while programs write one bucket before each call, add an entity, and delete another one. Only
+// the bucket is not compared. An item that programs leave alone, and that is damaged in the target, still differs.
+func TestVerifyUnderTraffic(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
+		t.Run(fmt.Sprint("damaged: ", damaged), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestbed(t, "0.7")
+				p := &process{}
+				var gone []store.Key // before the first page of the source, so that only the target has them
+				for _, item := range fixture(t, "0.7") {
+					if key := store.KeyOf(item); strings.HasSuffix(key.PK, "ENTITY#acme") {
+						key.PK = strings.Replace(key.PK, "acme", "gone", 1)
+						gone = append(gone, key)
+						w.add(key.Join(withoutKey(item)))
+					}
+				}
+				pages := 0
+				m, err := Start(t.Context(), w.config(p))
+				check.Fatal(t, "Start()", err)
+				check.Fatal(t, "Copy()", m.Copy(t.Context()))
+				check.Fatal(t, "CatchUp()", m.CatchUp(t.Context()))
+				p.scans = func() {
+					if pages++; pages == 1 {
+						w.remove(gone...)
+					}
+				}
+				if damaged {
+					key := layout.EntityKey{NS: w.rules().NS, Entity: "acme"}.Key()
+					_, err := w.target.Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: expr.Item{{Name: "name", Value: expr.S("Emca")}}})
+					check.Fatal(t, "Write()", err)
+				}
+				w.changes = w.changes[len(w.changes)-4:] // entities that come and go
+				p.writer = func() {
+					w.write()
+					w.touch()
+					time.Sleep(10 * time.Millisecond)
+				}
+				p.killAt = p.calls + 10_000
+				v, err := m.Verify(t.Context())
+				check.Fatal(t, "Verify()", err)
+				if len(w.changes) > 0 {
+					t.Errorf("%d changes are left: they were to happen meanwhile", len(w.changes))
+				}
+				if v.Exact() == damaged || v.Written == 0 {
+					t.Errorf("Verify() = %+v, want an exact copy: %t, and one bucket that is written", v, !damaged)
+				}
+			})
+		})
+	}
 }

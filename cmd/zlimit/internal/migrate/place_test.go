@@ -104,7 +104,8 @@ func TestInPlaceDeletesLast(t *testing.T) {
 	}
 }
 
-// TestVerifyInPlace changes what a migration in place has added, in every way.
+// TestVerifyInPlace changes what a migration in place has added, in every way. What programs of 0.10.0 may delete is restored by the
+// changes that are applied between two looks.
 func TestVerifyInPlace(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(layout.BucketKey) store.Write
@@ -132,8 +133,12 @@ func TestVerifyInPlace(t *testing.T) {
 					t.Fatalf("Write() = %v", err)
 				}
 				before := len(contents(t, w.place))
+				want := test.want
+				if release == "0.10.0" && name == "a missing item" {
+					want.Different = 0
+				}
 				v, err := m.Verify(t.Context())
-				if err != nil || v.Different != test.want.Different || v.Extra != test.want.Extra {
+				if err != nil || v.Different != want.Different || v.Extra != want.Extra {
 					t.Errorf("%s, %s: Verify() = %+v, %v", release, name, v, err)
 				}
 				if _, err := m.Finish(t.Context()); release == "0.7" && !errors.Is(err, ErrDiffers) {

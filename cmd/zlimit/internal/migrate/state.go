@@ -219,7 +219,7 @@ func newMigration(c Config) (*Migration, error) {
 	m.calls = &calls{config: &c, target: m.target, pace: pace, ledger: m.ledger}
 	m.derivation = &derivation{config: &c, calls: m.calls, rules: c.Rules}
 	m.copier = &copier{config: &c, target: m.target, ledger: m.ledger, calls: m.calls, derivation: m.derivation}
-	m.verifier = &verifier{config: &c, target: m.target, ledger: m.ledger, calls: m.calls, derivation: m.derivation}
+	m.verifier = &verifier{config: &c, target: m.target, ledger: m.ledger, calls: m.calls, derivation: m.derivation, catchUp: m.CatchUp}
 	if c.Source == nil {
 		return m, nil
 	}

@@ -20,6 +20,7 @@ type Verification struct {
 	Different   int64            `json:"different"`      // items that are missing, or not as they should be
 	Extra       int64            `json:"extra"`          // items of the target that follow from none
 	Differences []string         `json:"differences"`    // the first of both
+	Written     int64            `json:"written"`        // items that programs wrote before each look, so that they could not be compared
 	Losses      map[string]int64 `json:"losses"`         // items and fields without a place in the target, by reason
 	Clients     string           `json:"-"`              // the version of the oldest client that obeys all of the target, and for which the source is
 	Moving      int64            `json:"-"`              // groups that changed while they were compared, and were compared again
@@ -28,7 +29,8 @@ type Verification struct {
 	resources    map[string]bool  // with limits of their own, in the namespace of items without one
 	entities     map[string]int64 // with limits of their own for a resource
 	kept         bool             // the source has a registry, which is an item as others are
-	again        []work           // what differed, and is to be compared again
+	again        []look           // what differed, and is to be compared again
+	sourceless   []store.Key      // items of the target that follow from none so far
 	follow       []uint64         // hashes of the keys of all items that follow from the source, and count
 	differ       map[uint64]bool  // hashes of the keys of all that differ
 }
@@ -48,10 +50,25 @@ var keySeed = maphash.MakeSeed()
 func hashOf(k store.Key) uint64 { return maphash.Comparable(keySeed, k) }
 
 // Verify compares every item of the target with what follows from the source, attribute by attribute. What differs is
-// compared again, up to four times with pauses, since a change may be on its way. Items that have expired do not count. It
-// reads all of both tables, and writes nothing but the record of the run. It keeps eight bytes for each
-// item, and about fifty for each that differs.
+// compared again, up to four times with pauses, after the changes of the source were applied. Programs may go on: an item that has
+// changed before every look is counted apart. Items that have expired do not count. It reads all of both tables. It keeps eight bytes for
+// each item, and about fifty for each that differs.
 func (m *Migration) Verify(ctx context.Context) (*Verification, error) { return m.verifier.verify(ctx) }
+
+// A look is a part of the source that was compared, with a digest of what followed from it then; 0 before the first time.
+type look struct {
+	work
+	seen uint64
+}
+
+// digestOf returns a digest of items, in any order, that is not 0.
+func digestOf(items []Item) uint64 {
+	sum := uint64(1)
+	for i := range items {
+		sum += maphash.String(keySeed, fmt.Sprint(items[i].Key, items[i].Attributes))
+	}
+	return max(sum, 1)
+}
 
 // A verifier compares the target with what follows from the source.
 type verifier struct {
@@ -60,6 +77,7 @@ type verifier struct {
 	ledger     *ledger
 	calls      *calls
 	derivation *derivation
+	catchUp    func(context.Context) error
 }
 
 func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
@@ -76,24 +94,56 @@ func (vf *verifier) verify(ctx context.Context) (*Verification, error) {
 			break
 		}
 	}
+	if err := vf.findExtra(ctx, v); err != nil {
+		return nil, err
+	}
 	if err := vf.verifyAgain(ctx, v); err != nil {
 		return nil, err
 	}
-	slices.Sort(v.follow)
-	v.follow = slices.Compact(v.follow) // several items of the source may say that one follows
+	v.index()
 	v.Items = int64(len(v.follow))
-	err := vf.calls.scanTarget(ctx, func(items []expr.Item) error {
+	for _, key := range v.sourceless {
+		if !v.follows(key) {
+			v.addExtra(key)
+		}
+	}
+	return v, nil
+}
+
+// index prepares [Verification.follows]. Several items of the source may say that one follows.
+func (v *Verification) index() {
+	slices.Sort(v.follow)
+	v.follow = slices.Compact(v.follow)
+}
+
+// follows reports whether an item of the target follows from the source, as far as that was compared.
+func (v *Verification) follows(key store.Key) bool {
+	_, ok := slices.BinarySearch(v.follow, hashOf(key))
+	return ok
+}
+
+func (v *Verification) addExtra(key store.Key) {
+	v.Extra++
+	v.name(key, "has no source")
+}
+
+// findExtra reads the target for items that follow from nothing that was compared. What is compared again may have them.
+func (vf *verifier) findExtra(ctx context.Context, v *Verification) error {
+	v.index()
+	return vf.calls.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			key := store.KeyOf(item)
 			v.Clients = layout.Later(v.Clients, layout.OldestClient(key, item))
-			if _, follows := slices.BinarySearch(v.follow, hashOf(key)); !follows && vf.counts(key, item) {
-				v.Extra++
-				v.name(key, "has no source")
+			switch {
+			case v.follows(key) || !vf.counts(key, item):
+			case len(v.sourceless) < maxAgain:
+				v.sourceless = append(v.sourceless, key)
+			default:
+				v.addExtra(key)
 			}
 		}
 		return vf.ledger.beat(ctx)
 	})
-	return v, err
 }
 
 // name adds an item to the differences, as long as there are few.
@@ -103,10 +153,13 @@ func (v *Verification) name(key store.Key, how string) {
 	}
 }
 
-// verifyAgain compares what differed up to four times again, all of it after each pause.
+// verifyAgain compares what differed up to four times again, all of it after each pause, with the changes of the source applied.
 func (vf *verifier) verifyAgain(ctx context.Context, v *Verification) error {
-	for try := 2; len(v.again) > 0; try++ {
+	for try := 2; len(v.again) > 0 || len(v.sourceless) > 0 && try <= verifyTries; try++ {
 		if err := vf.config.Sleep(ctx, vf.config.Poll); err != nil {
+			return err
+		}
+		if err := vf.catchUp(ctx); err != nil {
 			return err
 		}
 		again := v.again
@@ -114,12 +167,33 @@ func (vf *verifier) verifyAgain(ctx context.Context, v *Verification) error {
 		if err := vf.verifyRound(ctx, v, again, try < verifyTries); err != nil {
 			return err
 		}
+		if err := vf.dropDeleted(ctx, v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// dropDeleted forgets items without a source that are gone, since their source went while the two were compared.
+func (vf *verifier) dropDeleted(ctx context.Context, v *Verification) error {
+	counts := Counts{}
+	defer func() { vf.ledger.booked.add(counts) }()
+	have, err := vf.calls.read(ctx, vf.target, v.sourceless, counts)
+	if err != nil {
+		return err
+	}
+	var left []store.Key
+	for i, item := range have {
+		if item != nil {
+			left = append(left, v.sourceless[i])
+		}
+	}
+	v.sourceless = left
+	return nil
+}
+
 // verifyRound compares parts of the source once.
-func (vf *verifier) verifyRound(ctx context.Context, v *Verification, parts []work, mayDefer bool) error {
+func (vf *verifier) verifyRound(ctx context.Context, v *Verification, parts []look, mayDefer bool) error {
 	counts := Counts{}
 	defer func() { vf.ledger.booked.add(counts) }()
 	for _, w := range parts {
@@ -192,23 +266,27 @@ func (vf *verifier) verifyItem(ctx context.Context, v *Verification, item expr.I
 		w.groups = nil
 	}
 	known := len(v.again)
-	err := vf.verifyWork(ctx, v, w, counts, known < maxAgain)
+	err := vf.verifyWork(ctx, v, look{work: w}, counts, known < maxAgain)
 	v.Moving += int64(len(v.again) - known)
 	return err
 }
 
-// verifyWork compares what follows from a part of the source. If it differs, and may be compared again, that is left for later.
-func (vf *verifier) verifyWork(ctx context.Context, v *Verification, w work, counts Counts, mayDefer bool) error {
-	r, err := vf.derivation.now(ctx, w, counts)
+// verifyWork compares what follows from a part of the source. If it differs, and may be compared again, that is left for later. A part that
+// changed since the look before is being written, and shows nothing of the copy.
+func (vf *verifier) verifyWork(ctx context.Context, v *Verification, l look, counts Counts, mayDefer bool) error {
+	r, err := vf.derivation.now(ctx, l.work, counts)
 	if err != nil {
 		return err
 	}
 	differences, err := vf.compare(ctx, r.Items, counts)
-	switch {
+	switch digest := digestOf(r.Items); {
 	case err != nil:
 		return err
 	case len(differences) > 0 && mayDefer:
-		v.again = append(v.again, w)
+		v.again = append(v.again, look{l.work, digest})
+	case len(differences) > 0 && l.seen != 0 && l.seen != digest:
+		v.Written += int64(len(differences))
+		v.take(vf.derivation, r, nil)
 	default:
 		v.take(vf.derivation, r, differences)
 	}

@@ -37,8 +37,9 @@ interrupted and run again, and goes on where it was.`,
 		copyPlanCommand(sh), copyRunCommand(sh),
 		copyStep(sh, "status TO", "Show how far a copy has come", "Status costs a few read units.", false, (*migration).status),
 		copyStep(sh, "verify TO", "Compare the two stores of a copy", `Verify applies the changes of the source, and reads both stores. Where they
-differ it looks again, up to four times, since a change may be on its way. Exit
-code 4 says that they differ.`, false, (*migration).verify),
+differ it looks again, up to four times, with the changes applied that programs
+have made meanwhile. What they write before every look is counted, and left to
+finish. Exit code 4 says that they differ.`, false, (*migration).verify),
 		copyStep(sh, "finish TO", "Open a copy to programs", `Finish asks, waits until the source was not written for the time of --quiet,
 and applies the last changes. It compares the two stores, and opens the copy.
 When they differ, or the source is still written after six times that time, the

@@ -102,9 +102,10 @@ func verifyCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Compare the two tables of a migration",
 		Long: `Verify applies the changes of the old table, and reads both tables. It compares
 every item of the new one with what follows from the old one, attribute by
-attribute. Where they differ it looks again, up to four times, since a change
-may be on its way. It takes the read units that the plan shows. Exit code 4 says
-that they differ.`,
+attribute. Where they differ it looks again, up to four times, with the changes
+applied that programs have made meanwhile. What they write before every look is
+counted, and left to finish. It takes the read units that the plan shows. Exit
+code 4 says that they differ.`,
 		Example: `  zlimit migrate verify --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -146,9 +147,13 @@ func printVerification(sh *shell.Shell, v *migrate.Verification, text func(*show
 }
 
 func (o *migration) showVerification(p *show.Page, v *migrate.Verification, from, dsn string) {
-	if v.Exact() {
+	switch {
+	case v.Exact() && v.Written > 0:
+		p.Linef("%s is what follows from %s: %s items, from %s. Programs wrote %s of them before every look: finish compares these",
+			dsn, from, show.Grouped(v.Items), show.Grouped(v.Source), show.Grouped(v.Written))
+	case v.Exact():
 		p.Linef("%s is exactly what follows from %s: %s items, from %s", dsn, from, show.Grouped(v.Items), show.Grouped(v.Source))
-	} else {
+	default:
 		p.Linef("%s is not what follows from %s: of %s items %s differ, and %s have no source", dsn, from, show.Grouped(v.Items), show.Grouped(v.Different), show.Grouped(v.Extra))
 		for _, d := range v.Differences {
 			p.Linef("  %s", d)

@@ -133,7 +133,7 @@ func migrationSource(sh *shell.Shell, o *migration) (string, error) {
 
 // openExisting opens a store as openTable does, unless it is a file that does not exist.
 func (o *migration) openExisting(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
-	if err := checkFile(dsn); err != nil {
+	if err := checkFile(dsn); o.copies && err != nil {
 		return zlimit.Store{}, err
 	}
 	return o.openTable(ctx, flag, dsn)
@@ -365,7 +365,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	case dsn == from && !o.inPlace:
 		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
 	}
-	confirmed := checkFile(dsn) != nil // opening it would create it
+	confirmed := o.copies && checkFile(dsn) != nil // opening it would create it
 	if confirmed {
 		if err := confirmPlan(ctx, sh, o, from, dsn); err != nil {
 			return err
