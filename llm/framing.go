@@ -1,7 +1,5 @@
 package llm
 
-import "strings"
-
 // A framed body is taken apart by what it begins with. Many servers that stream events call them JSON or plain text, and many answer an
 // error as JSON in place of a stream.
 type framed struct {
@@ -25,7 +23,7 @@ func (t *tally) newFramed(events bool) *framed {
 // write takes a piece of the body.
 func (f *framed) write(p []byte) {
 	for f.to == nil && len(p) > 0 {
-		if b := p[0]; !f.start.skips(b) && !strings.ContainsRune(" \t\r\n", rune(b)) {
+		if b := p[0]; !f.start.skips(b) && !isSpace(b) {
 			f.to = f.choose(b)
 			break
 		}
@@ -38,15 +36,25 @@ func (f *framed) write(p []byte) {
 
 // choose returns what takes a body apart by its first byte.
 func (f *framed) choose(first byte) writer {
+	if isEvents(first, f.declared == f.events) {
+		return f.events
+	}
+	return f.document
+}
+
+// isEvents reports whether a body has events, by its first byte that is no space; declared says whether its type is that of events.
+func isEvents(first byte, declared bool) bool {
 	switch first {
 	case '{', '[':
-		return f.document
+		return false
 	case ':', 'd', 'e', 'i', 'r': // a comment, data, event, id, retry
-		return f.events
+		return true
 	default:
-		return f.declared
+		return declared
 	}
 }
+
+func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\r' || b == '\n' }
 
 // reading returns what takes the body apart, as far as is known.
 func (f *framed) reading() writer {

@@ -26,27 +26,51 @@ func (q *question) askForUsage() edit {
 }
 
 // A usageFilter takes the chunk with the usage out of a stream of chat completions. It holds back an event until it is
-// whole, and passes on everything else byte by byte.
+// whole, and passes on everything else byte by byte, such as a body that begins as no events do.
 type usageFilter struct {
-	io.Closer
-	source  *bufio.Reader
-	buffer  []byte // of the events, one after another
-	event   []byte // to be returned
-	err     error  // after the event
-	dropped bool   // the event before was taken out
-	afterCR bool   // a line feed that comes next belongs to the last line
+	io.ReadCloser               // from which source reads
+	source        *bufio.Reader // nil before the body has begun, and for one without events
+	clean         int           // bytes of whole events that come next, and are none to take out
+	buffer        []byte        // of the events, one after another
+	event         []byte        // to be returned
+	err           error         // after the event
+	dropped       bool          // the event before was taken out
+	afterCR       bool          // a line feed that comes next belongs to the last line
+
+	start    start
+	declared bool // the type of the body is that of events
+	plain    bool // the body has no events
 }
 
 // filterMost is the longest event that may be the one; longer ones are passed on.
 const filterMost = 64 << 10
 
-func newUsageFilter(body io.ReadCloser) io.ReadCloser {
-	return &usageFilter{Closer: body, source: bufio.NewReaderSize(body, 16<<10)}
+// newUsageFilter returns a body without the chunk; declared says whether its type is that of events.
+func newUsageFilter(body io.ReadCloser, declared bool) io.ReadCloser {
+	return &usageFilter{ReadCloser: body, declared: declared}
 }
 
 // Read returns events, whole or in parts: the next one, and others that have come already.
 func (f *usageFilter) Read(p []byte) (n int, err error) {
+	if f.plain {
+		return f.ReadCloser.Read(p)
+	}
+	if f.source == nil {
+		if come, err := f.begin(p); f.source == nil {
+			return come, err
+		}
+	}
 	for n < len(p) && f.err == nil && (n == 0 || len(f.event) > 0 || f.hasEvent()) {
+		if len(f.event) == 0 && f.source.Buffered() == 0 {
+			if _, f.err = f.source.Peek(1); f.err != nil {
+				break
+			}
+		}
+		if len(f.event) == 0 && f.look() > 0 {
+			m, _ := f.source.Read(p[n:min(len(p), n+f.clean)]) // which has come
+			n, f.clean, f.dropped = n+m, f.clean-m, false
+			continue
+		}
 		if len(f.event) == 0 {
 			f.event, f.err = f.next()
 			if f.dropped = isUsageChunk(f.event); f.dropped {
@@ -63,6 +87,62 @@ func (f *usageFilter) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// begin reads the beginning of the body. It stays without a source while what has come does not say whether the body has events.
+func (f *usageFilter) begin(p []byte) (n int, err error) {
+	n, err = f.ReadCloser.Read(p)
+	for _, b := range p[:n] {
+		if f.start.skips(b) || isSpace(b) {
+			continue
+		}
+		if f.plain = !isEvents(b, f.declared); !f.plain {
+			f.source = bufio.NewReaderSize(&ahead{bytes.Clone(p[:n]), err, f.ReadCloser}, 16<<10)
+		}
+		break
+	}
+	return n, err
+}
+
+// ahead is a body of which a piece has been read.
+type ahead struct {
+	piece []byte
+	err   error // that came with it
+	body  io.Reader
+}
+
+func (a *ahead) Read(p []byte) (n int, err error) {
+	switch {
+	case len(a.piece) > 0:
+		n = copy(p, a.piece)
+		a.piece = a.piece[n:]
+		return n, nil
+	case a.err != nil:
+		return 0, a.err
+	default:
+		return a.body.Read(p)
+	}
+}
+
+// look returns how many bytes come next that are of whole events, and have none to take out.
+func (f *usageFilter) look() int {
+	if f.clean > 0 || f.afterCR {
+		return f.clean
+	}
+	come, _ := f.source.Peek(f.source.Buffered())
+	end := bytes.LastIndex(come, []byte("\n\n"))
+	if end < 0 {
+		return 0
+	}
+	come = come[:end+2]
+	if at := emptyList(come); at >= 0 { // the event that has it may be the one
+		come = come[:bytes.LastIndex(come[:at], []byte("\n\n"))+2]
+		if len(come) == 1 {
+			come = nil
+		}
+	}
+	f.clean = len(come)
+	return f.clean
+}
+
 // take hands over what fits of an event.
 func (f *usageFilter) take(p []byte) int {
 	n := copy(p, f.event)
@@ -72,6 +152,9 @@ func (f *usageFilter) take(p []byte) int {
 
 // hasEvent reports whether the next event need not be waited for.
 func (f *usageFilter) hasEvent() bool {
+	if f.clean > 0 {
+		return true
+	}
 	come, _ := f.source.Peek(f.source.Buffered())
 	if f.afterCR && !f.dropped && bytes.HasPrefix(come, []byte("\n")) {
 		return true // the end of the last one
@@ -83,11 +166,6 @@ func (f *usageFilter) hasEvent() bool {
 func (f *usageFilter) next() (event []byte, err error) {
 	event = f.buffer[:0]
 	defer func() { f.buffer = event[:0] }()
-	if whole := f.whole(); whole != nil {
-		event = append(event, whole...)
-		_, _ = f.source.Discard(len(whole))
-		return event, nil
-	}
 	empty := true // the line is, so far
 	for len(event) < filterMost {
 		if text := f.text(filterMost - len(event)); len(text) > 0 {
@@ -121,19 +199,6 @@ func (f *usageFilter) next() (event []byte, err error) {
 	return event, nil
 }
 
-// whole returns the next event if it has come to its end, and its lines end with line feeds; nil otherwise.
-func (f *usageFilter) whole() []byte {
-	come, _ := f.source.Peek(f.source.Buffered())
-	if f.afterCR || bytes.HasPrefix(come, []byte{'\n'}) {
-		return nil
-	}
-	end := bytes.Index(come, []byte("\n\n"))
-	if end < 0 || bytes.IndexByte(come[:end], '\r') >= 0 {
-		return nil
-	}
-	return come[:end+2]
-}
-
 // text returns the buffered text before the next end of a line, at most most bytes.
 func (f *usageFilter) text(most int) []byte {
 	text, _ := f.source.Peek(min(f.source.Buffered(), most))
@@ -147,7 +212,7 @@ func (f *usageFilter) text(most int) []byte {
 
 // isUsageChunk reports whether an event is the chunk that comes of include_usage: one with usage and without choices.
 func isUsageChunk(event []byte) bool {
-	if !bytes.Contains(event, []byte(`"usage"`)) || !mayBeWithoutChoices(event) {
+	if emptyList(event) < 0 || !bytes.Contains(event, []byte(`"usage"`)) {
 		return false
 	}
 	var data []byte
@@ -163,21 +228,22 @@ func isUsageChunk(event []byte) bool {
 	return json.Unmarshal(data, &chunk) == nil && chunk.Usage != nil && chunk.Choices != nil && len(chunk.Choices) == 0
 }
 
-// mayBeWithoutChoices reports whether the choices of an event may be empty. All chunks of a stream that was asked for its usage have a
+// emptyList returns where a text may have the end of an empty list; -1 for nowhere. All chunks of a stream that was asked for its usage have a
 // member for it, and parsing each would cost more than all else.
-func mayBeWithoutChoices(event []byte) bool {
-	if bytes.Count(event, []byte(dataField)) > 1 { // perhaps it is broken between a name and its value
-		return true
-	}
-	for {
-		_, rest, ok := bytes.Cut(event, []byte(`"choices"`))
-		if !ok {
-			return false
+func emptyList(text []byte) int {
+	for from := 0; ; {
+		at := bytes.IndexByte(text[from:], ']')
+		if at < 0 {
+			return -1
 		}
-		value := bytes.TrimLeft(rest, " \t:[")
-		if len(value) > 0 && value[0] == ']' {
-			return true
+		at += from
+		before := at
+		for before > 0 && isSpace(text[before-1]) {
+			before--
 		}
-		event = rest
+		if before > 0 && (text[before-1] == '[' || text[before-1] == ':') { // a colon where a line of data begins with the end
+			return at
+		}
+		from = at + 1
 	}
 }

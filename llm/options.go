@@ -254,7 +254,9 @@ func WithBodies(memory, most int64) Option {
 func WithDefaultOutput(tokens int64) Option { return func(c *config) { c.output = tokens } }
 
 // WithIncludeUsage makes streams of chat completions report their usage, which they do only when asked. It adds
-// stream_options to the request, unless the request has it, and takes the resulting chunk out of the answer again.
+// stream_options to the request, unless the request has it, and takes the resulting chunk out of the answer again. Events
+// are known by their beginning, whatever type the server gives them, so an answer that may have the chunk has no
+// Content-Length.
 func WithIncludeUsage() Option { return func(c *config) { c.includeUsage = true } }
 
 // WithResponses answers refused calls as the provider would: by a response, whose body has the form that the provider's

@@ -335,7 +335,7 @@ func (x *exchange) answer(ctx context.Context, r *http.Request, response *http.R
 	}
 	body := x.cuts(ctx, r, meter)
 	if x.filters(response) {
-		body = newUsageFilter(body)
+		body = newUsageFilter(body, isEventStream(response.Header))
 	}
 	t := x.transport
 	if t.draining() {
@@ -364,9 +364,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// filters reports whether a chunk is taken out of an answer that its caller did not ask for.
+// filters reports whether a chunk may be taken out of an answer that its caller did not ask for. Some servers call events by another type.
 func (x *exchange) filters(response *http.Response) bool {
-	return x.usage.text != "" && isEventStream(response.Header)
+	return x.usage.text != "" && (isEventStream(response.Header) || response.StatusCode == http.StatusOK)
 }
 
 // An outcome is what became of a call.

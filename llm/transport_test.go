@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -419,7 +420,8 @@ func TestIncludeUsageDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestIncludeUsageAtTheEnd takes the chunk out of streams that end with it, whole or cut off, and among comments.
+// TestIncludeUsageAtTheEnd takes the chunk out of streams that end with it, whole or cut off, and among comments, by whatever type a server
+// calls them.
 func TestIncludeUsageAtTheEnd(t *testing.T) {
 	const (
 		content = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}],\"usage\":null}\n\n"
@@ -432,12 +434,14 @@ func TestIncludeUsageAtTheEnd(t *testing.T) {
 			content + usage + "\n\n: over\n\n":              content + ": over\n\n",
 			content + ": wait\n\n" + usage + "\n\n\n: over": content + ": wait\n\n\n: over",
 			"\xef\xbb\xbf" + content + usage:                "\xef\xbb\xbf" + content,
+			content + "data: {\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":22},\"choices\":[\ndata: ]}\n\n: over\n\n": content + ": over\n\n",
 		} {
 			body, want = strings.ReplaceAll(body, "\n", end), strings.ReplaceAll(want, "\n", end)
+			kinds := []http.Header{{"Content-Type": {"text/event-stream"}}, {"Content-Type": {"application/json"}}, {}}
 			for cut := range len(body) {
 				limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
 				answer := &pieces{rest: []byte(body), lengths: func(left int) int { return left - len(body) + cut }}
-				transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, answer), llm.WithIncludeUsage())
+				transport, reports := newTransport(t, limiter, respond(200, kinds[cut%len(kinds)], answer), llm.WithIncludeUsage())
 				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
 				if err != nil {
 					t.Fatal(err)
@@ -451,6 +455,71 @@ func TestIncludeUsageAtTheEnd(t *testing.T) {
 					t.Errorf("cut at %d: Usage = %+v", cut, r.Usage)
 				}
 			}
+		}
+	}
+}
+
+// endsOnce is a body that returns its end with its last bytes, and must not be read again.
+type endsOnce struct {
+	rest string
+	size int
+	end  bool
+}
+
+func (e *endsOnce) Read(p []byte) (n int, err error) {
+	if e.end {
+		return 0, errors.New("read behind its end")
+	}
+	n = copy(p, e.rest[:min(e.size, len(e.rest))])
+	if e.rest = e.rest[n:]; e.rest == "" {
+		e.end, err = true, io.EOF
+	}
+	return n, err
+}
+
+// TestIncludeUsageElsewhere passes on answers that are no events, and drops the length of those that may be.
+func TestIncludeUsageElsewhere(t *testing.T) {
+	const (
+		usage = `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":22}}`
+		event = "data: " + usage + "\n\n"
+	)
+	for _, test := range []struct {
+		name, kind, body, want string
+		status                 int
+		length                 int64
+	}{
+		{"a whole answer", "application/json", " \n" + usage, " \n" + usage, 200, -1},
+		{"a whole answer called events", "text/event-stream", usage, usage, 200, -1},
+		{"a list of answers", "application/json", "[" + usage + "]", "[" + usage + "]", 200, -1},
+		{"text", "text/plain", "no events", "no events", 200, -1},
+		{"nothing", "application/json", "", "", 200, -1},
+		{"spaces", "", " \r\n", " \r\n", 200, -1},
+		{"events", "application/json", "\n" + event, "\n", 200, -1},
+		{"events behind a mark", "", "\xef\xbb\xbf: wait\n\n" + event, "\xef\xbb\xbf: wait\n\n", 200, -1},
+		{"events with different ends of lines", "", "data: " + usage + "\r\n\r\n: over\n\n", ": over\n\n", 200, -1},
+		{"an error", "application/json", `{"error":{"message":"no"}}`, `{"error":{"message":"no"}}`, 500, 26},
+	} {
+		for size := range len(test.body) + 1 {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+			header := http.Header{"Content-Length": {strconv.Itoa(len(test.body))}}
+			if test.kind != "" {
+				header.Set("Content-Type", test.kind)
+			}
+			body := io.NopCloser(&endsOnce{rest: test.body, size: size + 1})
+			transport, _ := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+				response, err := respond(test.status, header, body)(r)
+				response.ContentLength = int64(len(test.body))
+				return response, err
+			}), llm.WithIncludeUsage())
+			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(response.Body)
+			if err != nil || string(got) != test.want || response.ContentLength != test.length || (response.Header.Get("Content-Length") == "") != (test.length < 0) {
+				t.Errorf("%s, %d bytes at a time: the answer is %q, %v, of length %d, want %q of length %d", test.name, size+1, got, err, response.ContentLength, test.want, test.length)
+			}
+			_ = response.Body.Close()
 		}
 	}
 }
