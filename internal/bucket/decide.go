@@ -121,7 +121,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 // decide is Decide at the time by which the item is judged.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
-	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s):
+	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s) || d.rest().uncounted: // a refill counts apart from the balance
 	case s.RefilledAt >= sub(now, c.Freshness) && s.isPlain() && !c.Bypass && d.isPlain() && p.spendPlain(s, c, d, now):
 		return
 	case s.RefilledAt >= sub(now, c.Freshness) && p.spend(s, c, d, now, false), s.givesCredit(d, now) && p.spend(s, c, d, now, true):
@@ -203,7 +203,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		}
 		level := min(sub(capacity, amount), capacity)
 		children, narrower := d.parts(params.Name)
-		consumed := amount + Of(d.rest().counted, params.Name)
+		consumed := d.counts(params.Name, amount)
 		p.Item.Limits = append(p.Item.Limits, Limit{
 			Name: params.Name, Tokens: level, Consumed: consumed,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
@@ -266,7 +266,7 @@ func (p *Plan) ascribe(limit string, d *Demand) {
 // count plans to count the amount that an advance takes of a limit.
 func (p *Plan) count(limit string, d *Demand) {
 	amount, _ := d.of(limit)
-	if counted := amount + Of(d.rest().counted, limit); counted != 0 {
+	if counted := d.counts(limit, amount); counted != 0 {
 		p.step(Count, limit, counted)
 	}
 	if refused := refusalsOf(d, limit); refused != 0 {
@@ -417,7 +417,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if !given {
 			level = min(sub(add(capacity, raise.tokens), amount), add(capacity, raise.tokens))
 		}
-		counted := amount + Of(d.rest().counted, params.Name)
+		counted := d.counts(params.Name, amount)
 		p.step(Seed, params.Name, level, counted)
 		if refused := refusalsOf(d, params.Name); refused != 0 {
 			p.step(Foresee, params.Name, refused)

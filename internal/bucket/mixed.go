@@ -91,7 +91,7 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 			p.Overflows = !renewed
 		}
 	}
-	counted := l.Consumed + spent + Of(d.rest().counted, l.Name)
+	counted := l.Consumed + d.counts(l.Name, spent)
 	switch difference := sub(level, l.Tokens); {
 	case add(l.Tokens, difference) != level: // out of a debt too deep for a difference
 		p.step(Fill, l.Name, l.Tokens, level)

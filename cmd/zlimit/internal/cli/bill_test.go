@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -373,5 +374,56 @@ func TestBillsEqualALedger(t *testing.T) {
 		if row[0] != "2026-09-30T22:00:00Z" || row[2] != "Europe/Berlin" || row[3] == "" || row[4] != "true" {
 			t.Fatalf("a row is %v", row)
 		}
+	}
+}
+
+// TestBillOfARotatedTenant bills a tenant that got a new ID in the month: each request is in the bill once. In JSON, money is in billionths of
+// a dollar, and the unit says so; CSV has dollars.
+func TestBillOfARotatedTenant(t *testing.T) {
+	m := &billedMonth{t: t, path: filepath.Join(t.TempDir(), "limits.db"), now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
+	s, _ := m.store()
+	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(m.clock), zlimit.WithSetup(), zlimit.WithPrincipal("x"))
+	check.Fatal(t, "zlimit.New()", err)
+	m.limiter = l
+	defer func() { _, _ = l.Close(), s.Close() }()
+	m.aggregate(300*time.Millisecond, false) // turns the log of changes on
+	run := func(args ...string) string {
+		var out bytes.Buffer
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Env: func(string) string { return "" }, Now: m.clock}
+		if code := Run(t.Context(), sh, append(args, "--store", "sqlite:"+m.path)); code != shell.ExitOK {
+			t.Fatalf("zlimit %v: code %d, %s", args, code, &out)
+		}
+		return out.String()
+	}
+	run("limits", "set", "--entity", "acme", "--resource", "pay", "--limit", "tpd=10000/day@UTC", "--limit", "usd=100/month@UTC")
+	run("acquire", "acme", "pay", "--consume", "tpd=4112", "--consume", "usd=12.5")
+	run("entity", "rotate", "acme", "acme-2")
+	run("acquire", "acme-2", "pay", "--consume", "tpd=8", "--consume", "usd=0.5")
+	m.catchUp()
+	bill := m.bill("--month", "2026-11")
+	const dollar = 1_000_000_000_000 // in thousandths of a billionth
+	lines := func(old, next zlimit.Quantity, limit, unit string) []usage.BillLine {
+		return []usage.BillLine{
+			{Entity: "acme", Resource: "pay", Limit: limit, Unit: unit, Own: old, Total: old},
+			{Entity: "acme-2", Resource: "pay", Limit: limit, Unit: unit, Own: next, Total: next},
+		}
+	}
+	tpd, usd := lines(4_112_000, 8000, "tpd", "tokens"), lines(12.5*dollar, 0.5*dollar, "usd", "nano-usd")
+	bill.Lines = slices.DeleteFunc(bill.Lines, func(l usage.BillLine) bool { return l.Limit == "wcu" })
+	if diff := cmp.Diff([]usage.BillLine{tpd[0], usd[0], tpd[1], usd[1]}, bill.Lines); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	totals := []usage.BillLine{
+		{Resource: "pay", Limit: "tpd", Unit: "tokens", Own: 4_120_000, Total: 4_120_000},
+		{Resource: "pay", Limit: "usd", Unit: "nano-usd", Own: 13 * dollar, Total: 13 * dollar},
+	}
+	if diff := cmp.Diff(totals, bill.Totals); diff != "" {
+		t.Errorf("totals (-want +got):\n%s", diff)
+	}
+	if text := run("usage", "bill", "--month", "2026-11"); !strings.Contains(text, "\npay usd: $13, each request once") || !strings.Contains(text, "\npay tpd: 4,120, each request once") {
+		t.Errorf("the bill is:\n%s", text)
+	}
+	if text := run("usage", "bill", "--month", "2026-11", "-o", "csv"); !strings.Contains(text, ",acme-2,,pay,usd,dollars,0.5,0,0.5,0\n") {
+		t.Errorf("the CSV is:\n%s", text)
 	}
 }

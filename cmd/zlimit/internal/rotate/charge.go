@@ -12,21 +12,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A balance is what a limit of the old entity has left.
+// A balance is what a limit of an entity has left, by the limits that hold now: a bucket may have former ones.
 type balance struct {
 	limit    zlimit.Limit
 	capacity int64 // that holds now
 	left     int64
 	ends     time.Time // of a grant
 }
-
-// missing returns what the limit has less than it begins with; negative for more. Limits may have changed since a bucket was last written, so
-// that balances of two buckets cannot be compared.
-func (b *balance) missing() int64 { return b.capacity - b.left }
 
 // add adds what a limit is to have less, or more where it is negative.
 func (c *Charge) add(limit string, missing int64) {
@@ -45,18 +42,21 @@ type used struct {
 }
 
 // charge suspends the old entity, and makes each limit of the new one have what the old one has left: a wider resource after the narrower
-// ones, which are charged to it as well. It charges what the new one has too much, and grants what it has too little. Each charge and each
-// grant has an ID, under which it is done once. A repeated run reports what was done by the one before.
+// ones, which are charged to it as well. It takes what the new one has too much, which counts as no usage, and grants what it has too little.
+// Each of these has an ID, under which it is done once. A repeated run reports what was done by the one before.
 func (r *rotator) charge(ctx context.Context) error {
 	if err := r.suspend(ctx); err != nil {
 		return err
 	}
+	if _, err := r.copyLevels(ctx); err != nil { // those that have changed since they were copied
+		return err
+	}
+	r.l.Limits.InvalidateAll() // another run may have copied limits since this one knows the level
 	buckets, err := r.used(ctx)
 	if err != nil {
 		return err
 	}
-	ctx = hooks.Admit(ctx)     // the new entity is suspended
-	r.l.Limits.InvalidateAll() // another run may have copied limits since this one knows the level
+	ctx = hooks.Adjust(hooks.Admit(ctx)) // the new entity is suspended
 	r.done.Charges = []Charge{}
 	for _, b := range buckets {
 		r.report("charging what is used of " + b.resource)
@@ -76,7 +76,7 @@ func (r *rotator) charge(ctx context.Context) error {
 // chargeBy charges and grants by limits that are given, or by the stored limits if there are none. It returns the limits of the bucket that
 // those are not: requests gave them, or they were stored once.
 func (r *rotator) chargeBy(ctx context.Context, b *used, given []zlimit.Limit, all *Charge) (others []zlimit.Limit, err error) {
-	has, err := r.left(ctx, b.resource, given)
+	has, err := r.left(ctx, r.done.To, b.resource, given)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (r *rotator) chargeBy(ctx context.Context, b *used, given []zlimit.Limit, a
 			others = append(others, was.limit)
 			continue
 		}
-		c.add(name, was.missing()-now.missing())
+		c.add(name, now.left-was.left)
 		asked[name] = 0
 	}
 	slices.SortFunc(others, func(a, b zlimit.Limit) int { return cmp.Compare(a.Name, b.Name) })
@@ -149,7 +149,7 @@ func (r *rotator) planCharges(ctx context.Context) error {
 	for _, b := range buckets {
 		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
 		for name, was := range b.limits {
-			c.add(name, was.missing())
+			c.add(name, was.capacity-was.left)
 		}
 		if len(c.Used)+len(c.Granted) > 0 {
 			r.done.Charges = append(r.done.Charges, c)
@@ -172,12 +172,44 @@ func (r *rotator) used(ctx context.Context) ([]used, error) {
 		if width[b.Resource], err = r.wider(ctx, b.Resource); err != nil {
 			return nil, err
 		}
-		buckets = append(buckets, used{b.Resource, balancesOf(b.Statuses, b.Resource)})
+		one := used{b.Resource, balancesOf(b.Statuses, b.Resource)}
+		if err := r.byStored(ctx, &one); err != nil {
+			return nil, err
+		}
+		buckets = append(buckets, one)
 	}
 	slices.SortFunc(buckets, func(a, b used) int {
 		return cmp.Or(width[b.resource]-width[a.resource], cmp.Compare(a.resource, b.resource))
 	})
 	return buckets, nil
+}
+
+// byStored replaces balances of the old entity by those that its stored limits leave: a bucket has the limits of its last request. Limits that
+// are not stored stay as requests gave them. Others of which nothing is stored any more are left out: the new entity has no such limit.
+func (r *rotator) byStored(ctx context.Context, b *used) error {
+	stored, err := r.left(ctx, r.done.From, b.resource, nil)
+	if err != nil {
+		return err
+	}
+	var gone []string
+	for name, was := range b.limits {
+		if now, there := stored[name]; there {
+			b.limits[name] = now
+		} else if !isGiven(&was.limit) {
+			delete(b.limits, name)
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range gone {
+		r.note("limit %s of %s is not stored any more: %s gets nothing of it", name, b.resource, r.done.To)
+	}
+	return nil
+}
+
+// isGiven reports whether requests may have given a limit. Others are stored.
+func isGiven(l *zlimit.Limit) bool {
+	return l.Resets == "" && l.Session == 0 && l.Windows == "" && l.Mode == zlimit.ModeEnforced && len(grammar.Shares(l.Floors)) == 0
 }
 
 // wider returns how many resources a resource lies within.
@@ -192,10 +224,9 @@ func (r *rotator) wider(ctx context.Context, resource string) (n int, err error)
 	}
 }
 
-// left returns what the new entity has left of a resource, by limits that are given, or by the stored limits if there are none.
-func (r *rotator) left(ctx context.Context, resource string, given []zlimit.Limit) (map[string]balance, error) {
-	q := zlimit.AvailableQuery{Entity: r.done.To, Resource: resource, Limits: given}
-	statuses, err := r.l.Available(ctx, q)
+// left returns what an entity has left of a resource, by limits that are given, or by the stored limits if there are none. It may be suspended.
+func (r *rotator) left(ctx context.Context, entity, resource string, given []zlimit.Limit) (map[string]balance, error) {
+	statuses, err := r.l.Available(hooks.Look(ctx), zlimit.AvailableQuery{Entity: entity, Resource: resource, Limits: given})
 	if errors.Is(err, zlimit.ErrNoLimits) {
 		err = nil
 	}
@@ -213,7 +244,7 @@ func balancesOf(statuses zlimit.Statuses, resource string) map[string]balance {
 	return limits
 }
 
-// use charges the new entity what it has too much of the limits that are asked, whatever it has left: a debt is carried over, too. A request
+// use takes from the new entity what it has too much of the limits that are asked, whatever it has left: a debt is carried over, too. A request
 // that asks for nothing is remembered by its ID. Its lease is settled with the amounts, which a repeated call finds settled. A
 // bucket with limits that are given is made by a request that asks for something, and what that has taken is settled as well. It adds what
 // was charged, by this call or by a call before.
@@ -233,14 +264,14 @@ func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked 
 	if err != nil {
 		return err
 	}
-	has, err := r.left(ctx, b.resource, given)
+	has, err := r.left(ctx, r.done.To, b.resource, given)
 	if err != nil {
 		return err
 	}
 	actual := zlimit.Amounts{}
 	for name, taken := range asked {
 		was, now := b.limits[name], has[name]
-		actual[name] = max(taken+was.missing()-now.missing(), 0)
+		actual[name] = max(taken+now.left-was.left, 0)
 	}
 	err = r.l.Settle(ctx, token, actual, zlimit.SettleExactly())
 	var settled *zlimit.SettledError

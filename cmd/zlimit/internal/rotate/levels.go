@@ -62,27 +62,41 @@ func (r *rotator) copy(ctx context.Context) error {
 			return err
 		}
 	}
-	from, err := r.levels(ctx, r.done.From)
-	if err != nil {
-		return err
-	}
-	to, err := r.levels(ctx, r.done.To)
-	if err != nil {
-		return err
-	}
+	from, err := r.copyLevels(ctx)
 	for resource, stored := range from {
-		at, there := zlimit.Level{Entity: r.done.To, Resource: resource}, to[resource]
-		if !stored.Config.IsZero() && !there.Config.Same(&stored.Config) {
-			if err := r.l.Limits.Set(ctx, at, stored.Config); err != nil {
-				return err
-			}
-		}
 		if stored.Switch == zlimit.SwitchEnabled {
 			r.enabled = append(r.enabled, resource)
 		}
 	}
 	slices.Sort(r.enabled)
-	return nil
+	return err
+}
+
+// copyLevels gives the new entity the limits of the old one, whose levels it returns. Each stage does so, since limits may change
+// while a rotation is interrupted.
+func (r *rotator) copyLevels(ctx context.Context) (from map[string]zlimit.Stored, err error) {
+	if from, err = r.levels(ctx, r.done.From); err != nil {
+		return nil, err
+	}
+	to, err := r.levels(ctx, r.done.To)
+	if err != nil {
+		return nil, err
+	}
+	for resource, stored := range from {
+		if there := to[resource]; !stored.Config.IsZero() && !there.Config.Same(&stored.Config) {
+			if err := r.l.Limits.Set(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, stored.Config); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for resource, there := range to {
+		if was := from[resource]; was.Config.IsZero() && !there.Config.IsZero() {
+			if err := r.l.Limits.Delete(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return from, nil
 }
 
 // suspend makes all levels of the old entity refuse requests, but those that serve them whatever their limits hold: there is no budget to

@@ -25,8 +25,8 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
   1. It suspends NEW, which must not exist, creates it with the name and the
      metadata of OLD, and copies the limits of all levels of OLD.
   2. It suspends OLD. Leases that are open are settled with OLD.
-  3. It makes each limit of NEW have what OLD has left: it charges what was
-     used, and grants what was topped up. Parents are not charged again.
+  3. It makes each limit of NEW have what OLD has left: it takes what was used,
+     and grants what was topped up. Parents are not charged again.
   4. It moves NEW and the children of OLD to their places, suspends, enables and
      bypasses what was so for OLD, and lets NEW serve requests.
 
@@ -35,14 +35,16 @@ NEW is refused until the last one. Metadata names OLD as rotated_from of NEW,
 and NEW as rotated_to of OLD: an entity has one successor.
 
 Usage of the past stays with OLD, which keeps its record and its parent. What is
-charged to NEW counts as usage of NEW as well, so a bill of both has it twice:
-the command prints it as used, and prints it again when it is repeated. What was
-topped up and is used again is neither used nor granted: used is net of top-ups.
-A session of a session quota begins with the charge. Slots stay with the leases
+taken from NEW is no usage: a bill of both has each request once. The command
+prints it as used, and prints it again when it is repeated. What was topped up
+and is used again is neither used nor granted: used is net of top-ups. Limits
+are those that hold now: where one was raised, used has what the raise does not
+add to the running period. A limit that is not stored any more is left out. A
+session of a session quota begins with the charge. Slots stay with the leases
 that hold them.
 
-It costs some 83 write units and 39 read units; 9 and 8 for each level, 14 and
-28 for each resource that was used, and 18 and 5 for each child.`,
+It costs some 79 write units and 49 read units; 9 and 12 for each level, 13 and
+44 for each resource that was used, and 18 and 5 for each child.`,
 		Example: `  zlimit entity rotate acme acme-2 --dry-run
   zlimit entity rotate acme acme-2`,
 		Args: shell.Takes("OLD", "NEW"),
@@ -108,7 +110,7 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 	for _, child := range r.Children {
 		p.Linef("  child    %s", child)
 	}
-	p.Linef("usage of the past stays with %s; what is charged counts as usage of %s as well", r.From, r.To)
+	p.Linef("usage of the past stays with %s; what %s has less from the beginning is no usage of it", r.From, r.To)
 	if !r.Everywhere.IsZero() {
 		p.Linef("a bucket of %s that a process makes meanwhile is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An asked budget is one as a flag has it. Parts that the flag does not say are those of a new budget.
+// An asked budget is one as a flag has it. A part that the flag does not say is as in a new budget.
 type asked struct {
 	zlimit.Limit
 	says map[part]bool

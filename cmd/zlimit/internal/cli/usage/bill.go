@@ -39,8 +39,8 @@ type BillLine struct {
 	Depth    int             `json:"depth,omitzero"`  // below the first entity of a tree
 	Resource string          `json:"resource"`
 	Limit    string          `json:"limit"`
-	Unit     string          `json:"unit"`
-	Own      zlimit.Quantity `json:"own"` // by requests of the entity itself
+	Unit     string          `json:"unit"` // of the amounts: tokens, or nano-usd, billionths of a dollar
+	Own      zlimit.Quantity `json:"own"`  // by requests of the entity itself
 	// FromChildren is by requests of children, as they were charged at their time.
 	FromChildren zlimit.Quantity `json:"from_children"`
 	// FromNarrower is the part of Total that lines of narrower resources have as well.
@@ -237,7 +237,7 @@ func (b *Bill) print(sh *shell.Shell) error {
 	}
 	l.Columns = append(l.Columns, show.Text("resource", func(l BillLine) string { return l.Resource }), show.Text("limit", func(l BillLine) string { return l.Limit }))
 	if sh.Output.CSV {
-		l.Columns = append(l.Columns, show.Text("unit", func(l BillLine) string { return l.Unit }))
+		l.Columns = append(l.Columns, show.Text("unit", func(l BillLine) string { return unitOf(l.Limit) }))
 	}
 	limit := func(l BillLine) string { return l.Limit }
 	l.Columns = append(l.Columns,
@@ -285,10 +285,13 @@ func (b *Bill) order(tree bool) {
 	})
 }
 
-// unitOf returns in what amounts of a limit are, in a file.
+// tokens is the unit of amounts that are not in money.
+const tokens = "tokens"
+
+// unitOf returns in what the amounts of a limit are in CSV, which has decimals of dollars.
 func unitOf(limit string) string {
 	if limit == grammar.Money {
 		return "dollars"
 	}
-	return "tokens"
+	return tokens
 }

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/rotate"
+	"github.com/zlimit/zlimit-go/internal/edge/fields"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -21,7 +22,6 @@ type billQuery struct {
 	now              time.Time
 	notes            []string
 	progress         func(snapshots int64)
-	rotated          map[string]string // entities that were made by a rotation in the range, with those that they replace
 }
 
 // settled is the age from which the figures of a day contain all its hours, on every store. Younger hours are read one by one.
@@ -99,34 +99,14 @@ func (q *billQuery) read(ctx context.Context, l *zlimit.RateLimiter) (*Bill, err
 		}
 	}
 	for _, line := range lines {
-		line.Unit = unitOf(line.Limit)
+		if line.Unit = tokens; line.Limit == grammar.Money {
+			line.Unit = fields.NanoDollars
+		}
 		b.Lines = append(b.Lines, *line)
 	}
 	b.order(q.tree)
-	b.noteRotations(q.rotated)
 	b.sum(q.entity != "" && !q.tree)
 	return b, nil
-}
-
-// see notes whether an entity is the new ID of another one since a time in the range.
-func (q *billQuery) see(e *zlimit.Entity) {
-	if from := e.Metadata[rotate.FromKey]; from != "" && !e.CreatedAt.Before(q.from) && e.CreatedAt.Before(q.to) {
-		if q.rotated == nil {
-			q.rotated = map[string]string{}
-		}
-		q.rotated[e.ID] = from
-	}
-}
-
-// noteRotations says which lines have usage of another entity as well.
-func (b *Bill) noteRotations(rotated map[string]string) {
-	for _, id := range slices.Sorted(maps.Keys(rotated)) {
-		if slices.ContainsFunc(b.Lines, func(l BillLine) bool { return l.Entity == id }) {
-			from := rotated[id]
-			note := "%s has the use of %s before its rotation as well: \"zlimit entity rotate %s %s\" prints it as used"
-			b.Notes = append(b.Notes, fmt.Sprintf(note, id, from, from, id))
-		}
-	}
 }
 
 // gapNote says what is missing in a bill.
@@ -187,7 +167,6 @@ func (q *billQuery) subjects(ctx context.Context, l *zlimit.RateLimiter) (subjec
 		entities := []string{q.entity}
 		if e, err := l.Entities.Get(ctx, q.entity); err == nil {
 			parents[e.ID] = e.ParentID
-			q.see(&e)
 		}
 		for i := 0; q.tree && i < len(entities); i++ {
 			for child, err := range l.Entities.Children(ctx, entities[i]) {
@@ -196,7 +175,6 @@ func (q *billQuery) subjects(ctx context.Context, l *zlimit.RateLimiter) (subjec
 				}
 				if _, known := parents[child.ID]; !known {
 					entities, parents[child.ID] = append(entities, child.ID), child.ParentID
-					q.see(&child)
 				}
 			}
 		}
@@ -210,7 +188,6 @@ func (q *billQuery) subjects(ctx context.Context, l *zlimit.RateLimiter) (subjec
 			return nil, nil, err
 		}
 		parents[e.ID] = e.ParentID
-		q.see(&e)
 	}
 	resources := map[string]bool{}
 	if q.resource != "" {
