@@ -56,11 +56,7 @@ func (e *entry) enterLater(ctx context.Context, embedded bool, err error) {
 	e.l.options.logger.Warn("zlimit: the store is unavailable; requests are admitted uncounted until it is back", "error", err)
 	e.cause.Store(&err)
 	ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.l.engine.Begin()
-	go func() {
-		defer e.l.engine.End()
-		e.keepEntering(ctx, embedded)
-	}()
+	e.l.engine.Go(ctx, func(context.Context) { e.keepEntering(ctx, embedded) })
 }
 
 // keepEntering tries to enter the namespace until it did, or the limiter is closed.

@@ -297,7 +297,7 @@ func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload, w 
 		c.mu.Unlock()
 		this.End()
 	}
-	apart := c.l.engine.InBackground(ctx, func(ctx context.Context) {
+	apart := c.l.engine.GoOn(ctx, func(ctx context.Context) {
 		load(ctx, func(ctx context.Context) (err error) {
 			this.limits, err = c.read(ctx, b, r)
 			return err

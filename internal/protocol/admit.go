@@ -219,7 +219,7 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 	late := &RejectedError{w.reported(to.rest().until - ad.elapsed())}
 	takings := slices.Clone(to.takings)
 	back := func(ctx context.Context) { ad.giveAllBack(ctx, takings) }
-	if ad.table.Immediate() || !ad.background.InBackground(ctx, back) { // the caller's time is over
+	if ad.table.Immediate() || !ad.background.GoOn(ctx, back) { // the caller's time is over
 		back(ctx)
 	}
 	return late

@@ -188,11 +188,9 @@ func (al *aligner) part(ctx context.Context, l *level, failure error) {
 	if l.limits.Own || !isPassing(failure) || !b.aligning.CompareAndSwap(false, true) {
 		return
 	}
-	if !al.background.BeginTending() {
+	if !al.background.Tend(ctx, func(ctx context.Context) { al.alignOn(ctx, b) }) {
 		b.aligning.Store(false)
-		return
 	}
-	go al.alignOn(context.WithoutCancel(ctx), b)
 }
 
 // isPassing reports whether what failed to bring a bucket in line may succeed later.
@@ -205,10 +203,8 @@ const alignOnTime = time.Minute
 
 // alignOn brings a bucket in line in the background: until a try of its own or a request has done so, or the engine is closed.
 func (al *aligner) alignOn(ctx context.Context, b *Bucket) {
-	defer al.background.EndTending()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := al.background.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(al.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	began := al.sinceStart()
 	for rest := leastRest; ; rest = min(2*rest, mostRest) {
 		al.rest(ctx, &b.pace, rest/2+time.Duration(al.table.IntN(int(rest)))) // others may try as well

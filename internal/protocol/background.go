@@ -33,57 +33,56 @@ func (b *background) Begin() bool {
 	return true
 }
 
-// BeginTending counts a goroutine that tends something until [background.EndTending]; false when the engine is closed.
-func (b *background) BeginTending() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.tending++
-	return true
-}
+// End ends work that [background.Begin] began.
+func (b *background) End() { b.end(&b.running) }
 
-// EndTending ends what [background.BeginTending] began.
-func (b *background) EndTending() {
+// end ends one of the goroutines or pieces of work that a number counts.
+func (b *background) end(count *int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.tending--; b.tending == 0 {
+	if *count--; *count == 0 {
 		b.idle.Broadcast()
 	}
 }
 
-// GoOn counts more work that continues work under way, also while the engine is being closed. It returns false if no work is
-// under way.
-func (b *background) GoOn() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running == 0 {
-		return false
-	}
-	b.running++
-	return true
+// Go runs work in a goroutine of its own, which does not end with the context of the caller. It returns false, and runs nothing, when
+// the engine is closed.
+func (b *background) Go(ctx context.Context, work func(context.Context)) bool {
+	return b.start(ctx, &b.running, false, work)
 }
 
-// InBackground runs a shared call in a goroutine of its own, so that the caller who began it may leave. It returns false, and
-// runs nothing, when the engine is closed and no work is under way.
-func (b *background) InBackground(ctx context.Context, call func(context.Context)) bool {
-	if !b.Begin() && !b.GoOn() {
+// GoOn is Go for work that other work may wait for: it runs as well while the engine is being closed, as long as other work is under way.
+func (b *background) GoOn(ctx context.Context, work func(context.Context)) bool {
+	return b.start(ctx, &b.running, true, work)
+}
+
+// Tend is Go for a goroutine that sleeps and works until it is not needed, or the engine is closed.
+func (b *background) Tend(ctx context.Context, work func(context.Context)) bool {
+	return b.start(ctx, &b.tending, false, work)
+}
+
+// start runs work in a goroutine that a number counts.
+func (b *background) start(ctx context.Context, count *int, goesOn bool, work func(context.Context)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed && (!goesOn || b.running == 0) {
 		return false
 	}
+	*count++
 	go func() {
-		defer b.End()
-		call(context.WithoutCancel(ctx))
+		defer b.end(count)
+		work(context.WithoutCancel(ctx))
 	}()
 	return true
 }
 
-// End ends work that [background.Begin] or GoOn began.
-func (b *background) End() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running--; b.running == 0 {
-		b.idle.Broadcast()
+// whileOpen returns a context that also ends when the engine is closed.
+func (b *background) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.open, cancel) //nolint:contextcheck // it ends with the engine
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 

@@ -74,15 +74,17 @@ func (ls *lister) list(ctx context.Context, s *shard, i *image, created bool) {
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if created && !ls.admits(ls.now()) || len(ls.waiting) == mostListings || !ls.running && !ls.background.Begin() {
+	if created && !ls.admits(ls.now()) || len(ls.waiting) == mostListings || !ls.runs(ctx) {
 		s.listing.Store(false)
 		return
 	}
 	ls.waiting = append(ls.waiting, s)
-	if !ls.running {
-		ls.running = true
-		go ls.listAll(context.WithoutCancel(ctx))
-	}
+}
+
+// runs starts the goroutine that enters items, unless it runs. It returns false when the engine is closed. The lister is locked.
+func (ls *lister) runs(ctx context.Context) bool {
+	ls.running = ls.running || ls.background.Go(ctx, ls.listAll)
+	return ls.running
 }
 
 // admits reports whether a new bucket is entered at a time, in epoch milliseconds.
@@ -97,7 +99,6 @@ func (ls *lister) admits(now int64) bool {
 // listAll enters those that wait, until none does. While the engine is being closed only some are entered, without a
 // pause, until one fails.
 func (ls *lister) listAll(ctx context.Context) {
-	defer ls.background.End()
 	last := lastListings
 	for ls.rest(ctx, &ls.pace, listingDelay); ; ls.rest(ctx, &ls.pace, listingGap) {
 		if ls.background.open.Err() != nil {

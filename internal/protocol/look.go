@@ -64,7 +64,7 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 		}
 		this.End()
 	}
-	if !lk.background.InBackground(ctx, look) {
+	if !lk.background.GoOn(ctx, look) {
 		look(ctx)
 	}
 	return w.Await(ctx, this)

@@ -127,8 +127,7 @@ func (c *core) sleep(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := c.background.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.background.open, cancel)() //nolint:contextcheck // it ends with the engine
-	_ = c.table.Sleep(ctx, d)                            // it ends early when the engine is closed
+	_ = c.table.Sleep(ctx, d) // it ends early when the engine is closed
 }

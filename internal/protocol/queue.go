@@ -346,26 +346,26 @@ func (sh *sharing[T]) watch(ctx context.Context, q *queue[T]) {
 // Closing the engine waits for these writes. While other work is under way in the background, they begin even after
 // that. The work may wait for one of them, as tokens being given back do.
 func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
-	if !sh.background.Begin() && !sh.background.GoOn() {
-		for waiters := q.claim(sh.core, round); len(waiters) > 0; waiters = q.claim(sh.core, round) {
-			for _, w := range waiters {
-				w.done <- ErrClosed
-			}
-		}
+	if sh.background.GoOn(ctx, func(ctx context.Context) { sh.serveAll(ctx, q, round) }) {
 		return
 	}
-	go func() {
-		defer sh.background.End()
-		ctx := context.WithoutCancel(ctx)
-		for {
-			sh.rest(ctx, &q.pace, 0)
-			waiters := q.claim(sh.core, round)
-			if len(waiters) == 0 {
-				return
-			}
-			sh.writeTogether(ctx, q, waiters)
+	for waiters := q.claim(sh.core, round); len(waiters) > 0; waiters = q.claim(sh.core, round) {
+		for _, w := range waiters {
+			w.done <- ErrClosed
 		}
-	}()
+	}
+}
+
+// serveAll writes for those who wait, until the queue is empty.
+func (sh *sharing[T]) serveAll(ctx context.Context, q *queue[T], round int) {
+	for {
+		sh.rest(ctx, &q.pace, 0)
+		waiters := q.claim(sh.core, round)
+		if len(waiters) == 0 {
+			return
+		}
+		sh.writeTogether(ctx, q, waiters)
+	}
 }
 
 // deliver passes the same outcome to waiters of a queue. Tokens of a caller that gave up are given back in the background.
@@ -376,11 +376,7 @@ func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waite
 		if !q.deliver(w, err) || err != nil {
 			continue
 		}
-		sh.background.GoOn()
-		go func() {
-			defer sh.background.End()
-			sh.undo(ctx, w.job)
-		}()
+		sh.background.GoOn(ctx, func(ctx context.Context) { sh.undo(ctx, w.job) })
 	}
 }
 

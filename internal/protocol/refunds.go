@@ -102,15 +102,11 @@ func (rf *refunds) owe(ctx context.Context, b *Bucket, due []correction, failure
 	o := &b.pendingRefunds
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	runs := o.running || rf.background.Begin()
-	if !runs || !o.add(due) {
+	o.running = o.running || rf.background.Go(ctx, func(ctx context.Context) { rf.repay(ctx, b) })
+	if !o.running || !o.add(due) {
 		return false
 	}
 	o.takes++
-	if !o.running {
-		o.running = true
-		go rf.repay(context.WithoutCancel(ctx), b)
-	}
 	return true
 }
 
@@ -122,7 +118,6 @@ func isRepeatable(err error) bool {
 // repay gives back the tokens due to a bucket until there are none. When the engine is closed it tries once more, and
 // no longer than the settle limit.
 func (rf *refunds) repay(ctx context.Context, b *Bucket) {
-	defer rf.background.End()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(rf.background.open, func() { time.AfterFunc(rf.options.SettleLimit, cancel) })() //nolint:contextcheck // it ends with the engine

@@ -132,20 +132,18 @@ func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context
 	if !s.resizing.CompareAndSwap(false, true) {
 		return
 	}
-	if !rs.background.Begin() {
-		s.resizing.Store(false)
-		return
-	}
-	go func() {
-		defer rs.background.End()
+	runs := rs.background.Go(ctx, func(ctx context.Context) {
 		defer s.resizing.Store(false)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rs.options.SettleLimit)
+		ctx, cancel := context.WithTimeout(ctx, rs.options.SettleLimit)
 		defer cancel()
 		// A conflict is another writer's turn. A throttle brings the next throttled write, which tries again.
 		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) && !IsThrottled(err) {
 			rs.fails.Log(ctx, rs.options.Logger, slog.LevelWarn, "zlimit: a bucket could not be split or merged", "key", s.key.PK, "error", err)
 		}
-	}()
+	})
+	if !runs {
+		s.resizing.Store(false)
+	}
 }
 
 // maxSplits bounds the tries of one split.

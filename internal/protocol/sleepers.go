@@ -74,10 +74,7 @@ func (ws *Waits) watch(ctx context.Context, s *sleeper, rest time.Duration) *sle
 		v := &b.asleep
 		v.mu.Lock()
 		v.all = append(v.all, s)
-		if !v.watched && ws.background.BeginTending() {
-			v.watched = true
-			go ws.watchBucket(context.WithoutCancel(ctx), b)
-		}
+		v.watched = v.watched || ws.background.Tend(ctx, func(ctx context.Context) { ws.watchBucket(ctx, b) })
 		v.mu.Unlock()
 	}
 	return s
@@ -112,10 +109,8 @@ func (v *sleepers) list() (all []*sleeper, ok bool) {
 
 // watchBucket looks at a bucket once a second while callers of it sleep, and wakes those that a change concerns.
 func (ws *Waits) watchBucket(ctx context.Context, b *Bucket) {
-	defer ws.background.EndTending()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := ws.background.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(ws.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	known := b.Limits.Load()
 	for {
 		if ws.table.Sleep(ctx, lookEvery-lookEvery/20+time.Duration(ws.table.IntN(int(lookEvery/10)))) != nil {

@@ -139,13 +139,12 @@ func (p *Place) unclaim(ctx context.Context) {
 			writes = true
 		}
 	}
-	if !writes || !p.background.Begin() {
+	if !writes {
 		return
 	}
-	go func() {
-		defer p.background.End()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.SettleLimit)
+	p.background.Go(ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, p.options.SettleLimit)
 		defer cancel()
 		_, _, _ = p.waits.slotKeeper.keep(ctx, s, i, &call, now) // it ends by itself otherwise
-	}()
+	})
 }

@@ -150,23 +150,19 @@ func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, nea
 		return ca.under, nil
 	case ca.vain != nil && ca.vain.err == nil && ca.sinceStart() < ca.vain.until+clockRest:
 		return nil, err
-	case !ca.background.BeginTending():
-		return nil, ErrClosed
 	}
 	a := &asking{exact: exact, until: until, done: make(chan struct{})}
+	if !ca.background.Tend(ctx, func(ctx context.Context) { ca.ask(ctx, a, near) }) {
+		return nil, ErrClosed
+	}
 	ca.under = a
-	go func() {
-		defer ca.background.EndTending()
-		ca.ask(context.WithoutCancel(ctx), a, near)
-	}()
 	return a, nil
 }
 
 // ask reads until the clock is known, the time is over, or the engine is closed.
 func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := ca.background.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(ca.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	near.SK = "#"
 	trip, before := time.Duration(0), time.Duration(0)
 	var known bool

@@ -167,16 +167,9 @@ func (p *Place) give(ctx context.Context, hold *Hold) {
 
 // giveBack gives slots back in the background that were handed to a caller who does not need them.
 func (p *Place) giveBack(ctx context.Context, holds []*Hold) {
-	if len(holds) == 0 {
-		return
+	if len(holds) > 0 { // those of a closed engine are given back as it is closed
+		p.background.GoOn(ctx, func(ctx context.Context) { p.waits.slotKeeper.giveSlotsBack(ctx, holds) })
 	}
-	if !p.background.Begin() && !p.background.GoOn() {
-		return // they are given back as the engine is closed
-	}
-	go func() {
-		defer p.background.End()
-		p.waits.slotKeeper.giveSlotsBack(ctx, holds)
-	}()
 }
 
 // takeHands returns the slots that were handed to a caller, who has them from then on; nil for none, or for lost ones.

@@ -26,17 +26,15 @@ func (sk *slotKeeper) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*
 	for _, h := range holds {
 		d.note(h, SlotsTaken)
 	}
-	runs = !d.closed && (d.running || sk.background.BeginTending())
-	if runs {
+	if !d.closed {
+		d.running = d.running || sk.background.Tend(ctx, func(ctx context.Context) { sk.tend(ctx, b) })
+	}
+	if runs = !d.closed && d.running; runs {
 		now := sk.elapsed()
 		d.holds = append(d.holds, holds...)
 		d.end(now) // some are lost where the reply to their write took so long, and others due
 		d.late = d.late || slices.ContainsFunc(holds, func(h *Hold) bool { return h.phase == held && h.due <= now })
 		d.awake()
-	}
-	if runs && !d.running {
-		d.running = true
-		go sk.tend(context.WithoutCancel(ctx), b)
 	}
 	d.mu.Unlock()
 	sk.reportSlots(ctx, b)
@@ -45,7 +43,6 @@ func (sk *slotKeeper) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*
 
 // tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.
 func (sk *slotKeeper) tend(ctx context.Context, b *Bucket) {
-	defer sk.background.EndTending()
 	for d := &b.tended; ; {
 		if sk.background.open.Err() != nil {
 			sk.leaveAll(ctx, b)
@@ -156,9 +153,8 @@ func (sk *slotKeeper) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time
 	if rest <= 0 {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := sk.background.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(sk.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	d := &b.tended
 	d.mu.Lock()
 	if d.wake = cancel; d.changed {

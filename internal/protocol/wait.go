@@ -294,9 +294,8 @@ func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 
 // Sleep waits for a time. It ends with the context, or with [ErrClosed] when the engine is closed.
 func (ws *Waits) Sleep(ctx context.Context, d time.Duration) error {
-	until, cancel := context.WithCancel(ctx)
+	until, cancel := ws.background.whileOpen(ctx)
 	defer cancel()
-	defer context.AfterFunc(ws.background.open, cancel)() //nolint:contextcheck // it ends with the engine
 	sleep := ws.table.Sleep
 	if s := ws.options.Sleeper; s != nil {
 		sleep = s.Sleep
