@@ -223,26 +223,18 @@ func TestBudgetAlertOfEachWay(t *testing.T) {
 	}
 }
 
-// noAlerts is a store that takes no alerts for a while.
-type noAlerts struct {
-	store.Store
-	refuses atomic.Bool
-	refused atomic.Int64
-}
-
-func (s *noAlerts) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if _, ok := layout.ParseAlertKey(w.Key); ok && s.refuses.Load() {
-		s.refused.Add(1)
-		return store.Result{}, &store.Error{Op: "write", Err: errors.New("not now")}
-	}
-	return s.Store.Write(ctx, w)
-}
-
 // TestBudgetAlertIsTriedAgain notes a budget once the store takes it, and tries once a minute until then.
 func TestBudgetAlertIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &noAlerts{Store: store.Of(newMemory(t))}
-		s.refuses.Store(true)
+		s := hook(newMemory(t))
+		var refused atomic.Int64
+		s.set(func(w ...store.Write) error {
+			if _, ok := layout.ParseAlertKey(w[0].Key); !ok {
+				return nil
+			}
+			refused.Add(1)
+			return &store.Error{Op: "write", Err: errors.New("not now")}
+		})
 		var n notices
 		l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithBudgetAlerts(n.add, 50))
 		check.Fatal(t, "zlimit.New()", err)
@@ -257,13 +249,13 @@ func TestBudgetAlertIsTriedAgain(t *testing.T) {
 		for range 15 {
 			use()
 		}
-		refused := s.refused.Load()
+		first := refused.Load()
 		time.Sleep(2 * time.Minute)
 		use()
-		if again := s.refused.Load(); refused == 0 || again != 2*refused || len(n.take()) > 0 {
-			t.Errorf("%d writes at first, and %d a minute later, want as many once more", refused, again-refused)
+		if again := refused.Load(); first == 0 || again != 2*first || len(n.take()) > 0 {
+			t.Errorf("%d writes at first, and %d a minute later, want as many once more", first, again-first)
 		}
-		s.refuses.Store(false)
+		s.unset()
 		time.Sleep(2 * time.Minute)
 		use()
 		use()

@@ -7,26 +7,34 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A hooked store asks a hook before each call that writes; an error of the hook takes the place of the call.
+// A hooked store counts calls, and asks a hook before each call that writes; an error of the hook takes the place of the call.
 type hooked struct {
 	store.Store
+	late   time.Duration // what each call that writes takes
 	hook   atomic.Pointer[func(writes ...store.Write) error]
 	reads  atomic.Int64
 	writes atomic.Int64
 }
 
+// hook returns a store without a hook yet.
 func hook(s zlimit.Store) *hooked { return &hooked{Store: store.Of(s)} }
 
+// set sets the hook.
 func (h *hooked) set(f func(writes ...store.Write) error) { h.hook.Store(&f) }
+
+// unset takes the hook away.
+func (h *hooked) unset() { h.hook.Store(nil) }
 
 func (h *hooked) ask(writes ...store.Write) error {
 	h.writes.Add(1)
+	time.Sleep(h.late)
 	if f := h.hook.Load(); f != nil {
 		return (*f)(writes...)
 	}

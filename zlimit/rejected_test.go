@@ -1,9 +1,9 @@
 package zlimit_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,41 +116,32 @@ func TestRejectedValidates(t *testing.T) {
 	}
 }
 
-// noReports is a store that takes no reports for a while, and runs a function before it refuses one.
-type noReports struct {
-	store.Store
-	refusing func()
-}
-
-func (s *noReports) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if _, ok := layout.ParseRejectionReportKey(w.Key); ok && s.refusing != nil {
-		s.refusing()
-		return store.Result{}, &store.Error{Op: "write", Err: errors.New("not now")}
-	}
-	return s.Store.Write(ctx, w)
-}
-
 // TestRejectionsOfFailedReport reports rejections later that a report could not be written of, and also rejections during that write.
 func TestRejectionsOfFailedReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &noReports{Store: store.Of(newMemory(t))}
+		s := hook(newMemory(t))
 		l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
 		check.Fatal(t, "zlimit.New()", err)
 		defer l.Close()
-		begin, writes := time.Now(), 0
-		s.refusing = func() {
-			if writes++; writes == 1 {
+		var writes atomic.Int64
+		begin := time.Now()
+		s.set(func(w ...store.Write) error {
+			if _, ok := layout.ParseRejectionReportKey(w[0].Key); !ok {
+				return nil
+			}
+			if writes.Add(1) == 1 {
 				rejectSome(t, l, "during", 3)
 			}
-		}
+			return &store.Error{Op: "write", Err: errors.New("not now")}
+		})
 		rejectSome(t, l, "before", 5)
 		time.Sleep(90 * time.Second)
-		s.refusing = nil
+		s.unset()
 		rejectSome(t, l, "after", 2)
 		time.Sleep(5 * time.Minute)
 		got, err := l.Usage.Rejected(t.Context(), zlimit.RejectedQuery{From: begin, To: begin.Add(time.Hour)})
-		if err != nil || writes == 0 || got.Total != 10 || len(got.Heaviest) != 3 || got.Heaviest[1].Entity != "during" {
-			t.Errorf("Rejected() = %+v, %v, want 10 of three entities after %d failed writes", got, err, writes)
+		if err != nil || writes.Load() == 0 || got.Total != 10 || len(got.Heaviest) != 3 || got.Heaviest[1].Entity != "during" {
+			t.Errorf("Rejected() = %+v, %v, want 10 of three entities after %d failed writes", got, err, writes.Load())
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -166,8 +165,8 @@ func TestScopedHoldsNoSlots(t *testing.T) {
 	}
 }
 
-func countedLimiter(t *testing.T) (*zlimit.RateLimiter, *countedStore) {
+func countedLimiter(t *testing.T) (*zlimit.RateLimiter, *hooked) {
 	t.Helper()
-	s := &countedStore{Store: store.Of(newMemory(t))}
+	s := hook(newMemory(t))
 	return newLimiter(t, zlimit.StoreOn(s)), s
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -26,7 +25,8 @@ func TestOtherLevelsKeepNoSlots(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
+				s := hook(newMemory(t))
+				s.late = 2 * time.Millisecond
 				l := newLimiter(t, zlimit.StoreOn(s))
 				for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "key-1", ParentID: "org", Cascade: true}} {
 					create(t, l, e)
@@ -74,7 +74,8 @@ func TestTwoLevelsOfSlots(t *testing.T) {
 	for processes := range 2 {
 		synctest.Test(t, func(t *testing.T) {
 			const lasts = 20 * time.Second
-			s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
+			s := hook(newMemory(t))
+			s.late = 2 * time.Millisecond
 			limiters := []*zlimit.RateLimiter{newLimiter(t, zlimit.StoreOn(s))}
 			for range processes {
 				limiters = append(limiters, newLimiter(t, zlimit.StoreOn(s)))

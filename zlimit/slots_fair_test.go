@@ -11,22 +11,8 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
-
-// A writeCount is a store that counts writes, and answers late.
-type writeCount struct {
-	store.Store
-	late   time.Duration
-	writes atomic.Int64
-}
-
-func (s *writeCount) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	s.writes.Add(1)
-	time.Sleep(s.late)
-	return s.Store.Write(ctx, w)
-}
 
 // A shift is the callers of a process that take slots one after another.
 type shift struct {
@@ -109,7 +95,8 @@ func TestSlotsAreSharedAmongProcesses(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d slots, %d processes, %v", test.slots, len(test.shifts), test.late), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &writeCount{Store: store.Of(newMemory(t)), late: test.late}
+				s := hook(newMemory(t))
+				s.late = test.late
 				limiters := make([]*zlimit.RateLimiter, len(test.shifts))
 				for i := range limiters {
 					limiters[i] = newLimiter(t, zlimit.StoreOn(s))
@@ -160,7 +147,8 @@ func TestLargeRequestsForSlots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
+				s := hook(newMemory(t))
+				s.late = 2 * time.Millisecond
 				l, other := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
 				slots(t, l, 4)
 				const lasts = 30 * time.Second

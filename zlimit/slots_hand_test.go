@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -37,7 +36,8 @@ func TestSlotsAreHandedOn(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &writeCount{Store: store.Of(newMemory(t)), late: 2 * time.Millisecond}
+				s := hook(newMemory(t))
+				s.late = 2 * time.Millisecond
 				l, operator := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Second)), newLimiter(t, zlimit.StoreOn(s))
 				setLimits(t, operator, level, zlimit.Slots("slots", 3))
 				s.writes.Store(0)

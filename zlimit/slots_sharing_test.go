@@ -14,21 +14,14 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A distantStore takes a while for each write.
-type distantStore struct{ countedStore }
-
-func (s *distantStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	time.Sleep(10 * time.Millisecond)
-	return s.countedStore.Write(ctx, w)
-}
-
 // In TestSlotsShareWrites, many callers of a process ask for slots at the same time, alone and beside tokens, and give them back. They
 // share writes. As many as fit are admitted, each with a fencing number of its own.
 func TestSlotsShareWrites(t *testing.T) {
 	for name, consume := range map[string]zlimit.Amounts{"alone": {"slots": 1}, "beside tokens": {"slots": 1, "rpd": 2}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &distantStore{countedStore{Store: store.Of(newMemory(t))}}
+				s := hook(newMemory(t))
+				s.late = 10 * time.Millisecond
 				l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
 				slots(t, l, 40, zlimit.PerDay("rpd", 1000))
 				check.Fatal(t, "Rollback()", acquire(t, l, ask(consume)).Rollback(t.Context()))
@@ -79,7 +72,8 @@ func checkFences(t *testing.T, leases []*zlimit.Lease) {
 // In TestSlotsOfRequestsTogether, callers of one slot, of two requests each for slots, and of one request, share writes.
 func TestSlotsOfRequestsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &distantStore{countedStore{Store: store.Of(newMemory(t))}}
+		s := hook(newMemory(t))
+		s.late = 10 * time.Millisecond
 		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
 		slots(t, l, 100)
 		one := ask(zlimit.Amounts{"slots": 1})

@@ -319,21 +319,10 @@ func TestSlotsOfADividedBucket(t *testing.T) {
 	})
 }
 
-// A countedStore counts writes.
-type countedStore struct {
-	store.Store
-	writes atomic.Int64
-}
-
-func (s *countedStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	s.writes.Add(1)
-	return s.Store.Write(ctx, w)
-}
-
 // TestSlotsHeldByOneWrite checks that a process that holds many slots of two limits writes once a term for all of them.
 func TestSlotsHeldByOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &countedStore{Store: store.Of(newMemory(t))}
+		s := hook(newMemory(t))
 		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
 		slots(t, l, 20, zlimit.Slots("others", 9, zlimit.Term(10*time.Second)))
 		var leases []*zlimit.Lease

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -328,31 +327,23 @@ func TestTokensOfKilledProcesses(t *testing.T) {
 	}
 }
 
-// A refusing store fails updates, and writes nothing of them.
-type refusing struct {
-	store.Store
-	refuses atomic.Bool
-}
-
-func (r *refusing) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if w.Kind == store.Update && r.refuses.Load() {
-		return store.Result{}, &store.Error{Op: "Write", Err: errors.New("access denied")}
-	}
-	return r.Store.Write(ctx, w)
-}
-
 // In TestSettlementIsWithdrawn, the correction of a settlement fails. The next settlement of the token corrects, whatever its amounts are.
 func TestSettlementIsWithdrawn(t *testing.T) {
 	ctx := context.Background()
-	s := &refusing{Store: store.Of(newMemory(t))}
+	s := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerDay("tpd", 400))
 	token := tokenOf(t, acquire(t, l, ask(zlimit.Amounts{"tpd": 100})))
-	s.refuses.Store(true)
+	s.set(func(w ...store.Write) error {
+		if w[0].Kind == store.Update {
+			return &store.Error{Op: "Write", Err: errors.New("access denied")}
+		}
+		return nil
+	})
 	if err := l.Settle(ctx, token, zlimit.Amounts{"tpd": 40}); err == nil {
 		t.Error("Settle() of a bucket that refuses writes = nil")
 	}
-	s.refuses.Store(false)
+	s.unset()
 	if got := available(t, l, "tpd"); got != 300 {
 		t.Errorf("tpd has %d after a failed settlement, want 300", got)
 	}
