@@ -79,7 +79,7 @@ func (b *background) start(ctx context.Context, count *int, goesOn bool, work fu
 // whileOpen returns a context that also ends when the engine is closed.
 func (b *background) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.open, cancel) //nolint:contextcheck // it ends with the engine
+	stop := context.AfterFunc(b.open, cancel)
 	return ctx, func() {
 		stop()
 		cancel()

@@ -167,7 +167,7 @@ func (p *Place) give(ctx context.Context, hold *Hold) {
 
 // giveBack gives slots back in the background that were handed to a caller who does not need them.
 func (p *Place) giveBack(ctx context.Context, holds []*Hold) {
-	if len(holds) > 0 { // those of a closed engine are given back as it is closed
+	if len(holds) > 0 { // closing an engine gives them back as well
 		p.background.GoOn(ctx, func(ctx context.Context) { p.waits.slotKeeper.giveSlotsBack(ctx, holds) })
 	}
 }
