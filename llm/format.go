@@ -56,6 +56,7 @@ type Format struct {
 	// have. A place with an equals sign, such as status=failed, has that value then.
 	Failure []string `json:"failure,omitempty"`
 
+	again    []string // of Text, what repeats the pieces of a stream
 	pictures []string // what the model draws, whose data come before the usage
 	sounds   []string // what it says, in base64
 	media    []string // either of them, with its type beside it

@@ -71,15 +71,20 @@ var serverCounts = map[string]Count{
 	"timings.predicted_n": CountOutput,
 }
 
-// toolCounts are calls of the tools of xAI and of Qwen beside searches of the web, which are charged like these. Calls of an application's
-// own tools cost nothing.
+// toolCounts are calls of the tools of xAI, Qwen, Perplexity and Volcengine. Those beside searches of the web are charged like these. Calls of
+// an application's own tools cost nothing.
 var toolCounts = map[string]Count{
+	"tool_calls_details.search_web.invocation": CountSearches,
+	"+tool_calls_details.fetch_url.invocation": CountSearches,
+	"tool_usage.web_search":                    CountSearches,
+
 	"+server_side_tool_usage_details.x_search_calls":         CountSearches,
 	"+server_side_tool_usage_details.code_interpreter_calls": CountSearches,
 	"+server_side_tool_usage_details.file_search_calls":      CountSearches,
 	"+server_side_tool_usage_details.document_search_calls":  CountSearches,
 
 	"x_tools.web_search.count":        CountSearches,
+	"plugins.search.count":            CountSearches,
 	"+x_tools.web_search_image.count": CountSearches,
 	"+x_tools.image_search.count":     CountSearches,
 }
@@ -131,16 +136,18 @@ var converseCounts = map[string]Count{
 
 // The counts of OpenAI's responses.
 var responseCounts = map[string]Count{
-	"usage.input_tokens":                            CountInput,
-	"usage.input_tokens_details.cached_tokens":      CountCacheRead,
-	"usage.input_tokens_details.cache_write_tokens": CountCacheWrite,
-	"usage.input_tokens_details.audio_tokens":       CountAudioInput,
-	"usage.output_tokens":                           CountOutput,
-	"usage.output_tokens_details.reasoning_tokens":  CountReasoning,
-	"usage.output_tokens_details.audio_tokens":      CountAudioOutput,
-	"usage.total_tokens":                            CountTotal,
-	"usage.input_tokens_details.image_tokens":       CountImageInput,
-	"usage.output_tokens_details.image_tokens":      CountImageOutput,
+	"usage.input_tokens":                                     CountInput,
+	"usage.input_tokens_details.cached_tokens":               CountCacheRead,
+	"usage.input_tokens_details.cache_write_tokens":          CountCacheWrite,
+	"usage.input_tokens_details.cache_read_input_tokens":     CountCacheRead,
+	"usage.input_tokens_details.cache_creation_input_tokens": CountCacheWrite,
+	"usage.input_tokens_details.audio_tokens":                CountAudioInput,
+	"usage.output_tokens":                                    CountOutput,
+	"usage.output_tokens_details.reasoning_tokens":           CountReasoning,
+	"usage.output_tokens_details.audio_tokens":               CountAudioOutput,
+	"usage.total_tokens":                                     CountTotal,
+	"usage.input_tokens_details.image_tokens":                CountImageInput,
+	"usage.output_tokens_details.image_tokens":               CountImageOutput,
 
 	"usage.input_tokens_details.cache_write_tokens_details.ttl_12h_tokens": CountCacheWrite12Hours,
 	"usage.input_tokens_details.cache_write_tokens_details.ttl_30m_tokens": countCacheWriteShort,
@@ -248,7 +255,10 @@ func Formats() []Format {
 		otherSteps + "cache_creation.ephemeral_1h_input_tokens": CountCacheWriteHour,
 		otherSteps + "output_tokens":                            CountOutput,
 	}, "usage."))
-	messagesText := []string{"delta.text", "delta.partial_json", "delta.thinking", "delta.content", "content.text", "content.thinking", "content.input.*"}
+	messagesText := []string{
+		"delta.text", "delta.partial_json", "delta.thinking", "delta.content", "content.text", "content.thinking", "content.data", "content.input.*",
+		"content_block.text", "content_block.thinking", "content_block.data", "content_block.input.*",
+	}
 	messagesService, messagesSpeed, messagesRegion := at("service_tier"), at("speed"), at("inference_geo")
 	// Models of several protocols are behind the same paths of clouds.
 	raw := join(under(messages, "", "message."), under(converseCounts, "usage."), makerCounts)
@@ -294,7 +304,7 @@ func Formats() []Format {
 		{ // the usage is in the body, or in the event that ends a stream: completed, incomplete or failed
 			API: APIOpenAIResponses, Paths: []string{"/responses", "/responses/compact"},
 			Usage: under(join(responseCounts, under(toolCounts, "usage.")), "", "response."), InputHasCache: true,
-			Text:  []string{"delta", "output.content.text", "output.content.refusal", "output.summary.text", "output.arguments", "output.input", "output.code"},
+			Text:  append(below([]string{"output.", "response.output."}, "content.text", "content.refusal", "summary.text", "arguments", "input", "code"), "delta", "delta.text"),
 			Model: []string{"model", "response.model"}, Service: []string{"service_tier", "response.service_tier"}, Finish: []string{"usage.output_tokens", "response.usage.output_tokens", "incomplete_details.reason", "response.incomplete_details.reason"},
 			Failure: []string{"status=failed", "response.status=failed"},
 			id:      []string{"id", "response.id"}, stage: []string{"status", "response.status"},
@@ -308,6 +318,7 @@ func Formats() []Format {
 		{
 			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations", "/audio/speech"),
 			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.prompt_audio_seconds": countSeconds}), Text: []string{"text", "delta"},
+			again:  []string{"text"},                      // which events of segments and of the end have
 			sounds: []string{"audio"}, soundFormat: "mp3", // of speech
 		},
 		{API: APIBatches, Paths: []string{"/batches", "/models/{model}:batchGenerateContent"}, DefaultModel: "batches", InputOnly: true},
@@ -333,9 +344,9 @@ func Formats() []Format {
 		},
 		{ // the usage is in the body, or in the event that completes a stream
 			API: APIGeminiInteractions, Paths: []string{"/interactions"},
-			Usage:         under(interactionCounts, "usage.", "interaction.usage."),
+			Usage:         under(interactionCounts, "usage.", "interaction.usage.", "metadata.total_usage."),
 			InputHasCache: true, ReasoningApart: true,
-			Text:    []string{"delta.text", "delta.content.text", "delta.arguments", "delta.arguments.*", "outputs.text", "steps.content.text"},
+			Text:    []string{"delta.text", "delta.content.text", "delta.arguments", "delta.arguments.*", "outputs.text", "steps.content.text", "steps.summary.text", "steps.arguments.*"},
 			Model:   []string{"model", "interaction.model"},
 			Finish:  []string{"usage.total_output_tokens", "interaction.usage.total_output_tokens"},
 			Service: []string{"service_tier", "interaction.service_tier"},
@@ -369,6 +380,7 @@ func Formats() []Format {
 			},
 			Model:  []string{"trace.promptRouter.invokedModelId"},
 			Finish: []string{"stopReason"}, Service: []string{"serviceTier.type"}, Speed: []string{"performanceConfig.latency"},
+			pictures: []string{"start.image.format", "output.message.content.image.source.bytes"}, // in a stream, its data come in pieces
 		},
 		// the usage is in the body as the model's maker has it, in headers, or in the last event of a stream
 		invoked.as(APIBedrockInvoke, []string{"/model/{model}/invoke"}, []string{"/model/{model}/invoke-with-response-stream"}),

@@ -12,7 +12,7 @@ import (
 )
 
 // A Meter is the body of a model's answer that finds the usage while it is read. A Meter passes the answer on
-// unchanged, byte by byte and without delay. It keeps some hundred bytes of an answer of any length. A body compressed
+// unchanged, byte by byte and without delay. It keeps some three kilobytes for an answer of any length. A body compressed
 // with gzip is metered too, by a goroutine that ends with Close or at the end of the body. Other compressions are
 // passed through and not understood, and their bytes count as text.
 //

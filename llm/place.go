@@ -3,6 +3,7 @@ package llm
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -73,7 +74,7 @@ func checkNames(path string) error {
 }
 
 // A role is a use of a scalar of an answer besides its count.
-type role uint16
+type role uint32
 
 const (
 	roleModel role = 1 << iota
@@ -90,6 +91,7 @@ const (
 	roleSound        // the data of sound
 	roleMedium       // the data of a picture or of sound
 	roleMediumKind   // the type of a medium
+	roleMediumRate   // the samples of a second
 	roleEvent        // the type of an event, which says what its text is
 	rolePartModel    // the model of an element that is added up
 )
@@ -221,6 +223,7 @@ func (f *Format) compile() *format {
 		c.mark(roleMedium, place)
 		above := place[:strings.LastIndexByte(place, '.')+1]
 		c.mark(roleMediumKind, above+"mimeType", above+"mime_type")
+		c.mark(roleMediumRate, above+"sample_rate", above+"rate")
 	}
 	if f.soundEvents {
 		c.mark(roleEvent, "type")
@@ -288,7 +291,7 @@ func (c *format) add(name string, count Count) {
 // addText adds a place of text, or several that are forms of the same text.
 func (c *format) addText(places string) {
 	forms := strings.Split(places, "|")
-	group, whole := -1, isWhole(places)
+	group, whole := -1, isWhole(places) || slices.Contains(c.again, places)
 	if len(forms) > 1 || whole {
 		group = c.groups
 		c.groups++

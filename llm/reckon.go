@@ -56,10 +56,10 @@ func (r *reading) isSettled() bool {
 
 // read sorts the reported counts into the classes of a usage.
 func (t *tally) read(u *Usage, atEnd bool) reading {
-	r := reading{streamed: t.streamed + t.repeated(), settled: t.settled, hushed: t.hushed}
+	r := reading{streamed: t.written(), settled: t.settled, hushed: t.hushed}
 	_, r.sound = t.seen()
 	if t.document.sounds {
-		r.streamed, r.sound = r.streamed-t.plain, r.sound.add(quarters*t.plain, t.ownRate())
+		r.sound = r.sound.add(quarters*t.plain, t.ownRate())
 	}
 	if t.total {
 		r.settled, r.hushed = r.streamed, r.sound.quarters
@@ -210,5 +210,5 @@ func (n *counts) uncached(within bool) int64 {
 
 // refused reports whether the answer is an error and nothing else. The tally is locked.
 func (t *tally) refused() bool {
-	return t.facts.failed && t.streamed+t.repeated()+t.sound.quarters == 0 && t.facts.has == [countEnd]bool{} && t.facts.beside == counts{}
+	return t.facts.failed && t.written()+t.sound.quarters == 0 && t.facts.has == [countEnd]bool{} && t.facts.beside == counts{}
 }

@@ -5,12 +5,17 @@ import (
 	"strings"
 )
 
-// wholly is in places of text that some servers write as a whole so far in each event of a stream.
-const wholly = "choices.message."
+// wholes begin places of text that some servers write as a whole so far in an event of a stream, beside the pieces or in place of them.
+var wholes = []string{"choices.message.", "response.output."}
 
 // isWhole reports whether events may have the whole text so far at a place.
 func isWhole(place string) bool {
-	return strings.HasPrefix(place, wholly) || strings.Contains(place, "."+wholly)
+	for _, whole := range wholes {
+		if strings.HasPrefix(place, whole) || strings.Contains(place, "."+whole) {
+			return true
+		}
+	}
+	return false
 }
 
 // A repeat is the text at a place of a stream, which an event may have as a whole so far. It knows the last event by a hash.

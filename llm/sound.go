@@ -20,6 +20,13 @@ const (
 	soundPacked  = 4_000
 )
 
+// The bytes of a sample, and the samples of a second that are believed.
+const (
+	sampleBytes = 2
+	leastRate   = 8_000
+	mostRate    = 48_000
+)
+
 // quarters are the quarters of a byte that a character of base64 is.
 const quarters = 3
 
@@ -46,13 +53,13 @@ func (h heard) tokens(settled, most int64) int64 {
 	return n
 }
 
-// soundRate returns the bytes of a second in a format, as requests name it, or in a type of sound.
+// soundRate returns the bytes of a second in a format, as requests name it, or in a type of sound. The type may name the samples of a second.
 func soundRate(format string) int64 {
 	kind, params, _ := mime.ParseMediaType(strings.ToLower(format))
 	switch strings.TrimPrefix(cmp.Or(kind, strings.ToLower(format)), "audio/") {
-	case "pcm", "pcm16", "l16", "linear16", "lpcm", "wav", "wave", "x-wav", "vnd.wave":
-		if rate, err := strconv.ParseInt(params["rate"], 10, 64); err == nil && rate >= soundCoded && rate <= soundSamples {
-			return 2 * rate
+	case "pcm", "pcm16", "l16", "linear16", "lpcm", "wav", "wave", "x-wav", "vnd.wave", "aiff", "x-aiff":
+		if rate, _ := strconv.ParseInt(params["rate"], 10, 64); rate >= leastRate && rate <= mostRate {
+			return sampleBytes * rate
 		}
 		return soundSamples
 	case "g711_ulaw", "g711_alaw", "pcmu", "pcma", "basic", "mulaw", "alaw":
@@ -85,6 +92,15 @@ func (t *tally) ownRate() int64 { return soundRate(cmp.Or(t.call.sound, t.format
 type medium struct {
 	chars int64
 	kind  string // "" for one that is not known
+	rate  string // samples of a second; "" for none beside the type
+}
+
+// second returns the bytes of a second of sound.
+func (m *medium) second() int64 {
+	if m.rate != "" {
+		return soundRate(m.kind + ";rate=" + m.rate)
+	}
+	return soundRate(m.kind)
 }
 
 // endMedium takes what is under way.
@@ -101,7 +117,7 @@ func (t *tally) seen() (pictures int64, sound heard) {
 	case m.chars == 0:
 		return t.pictures, t.sound
 	case isSound(m.kind):
-		return t.pictures, t.sound.add(quarters*m.chars, soundRate(m.kind))
+		return t.pictures, t.sound.add(quarters*m.chars, m.second())
 	default:
 		return t.pictures + 1, t.sound
 	}

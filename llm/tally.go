@@ -22,7 +22,8 @@ type tally struct {
 	mu       sync.Mutex
 	facts    facts  // of whole documents
 	streamed int64  // bytes of text in whole documents
-	settled  int64  // how many of them the last report of the output knows
+	again    int64  // bytes of text that has come as a whole, and repeats the pieces where there are any
+	settled  int64  // how much of what is written the last report of the output knows
 	pictures int64  // that came, whole or not
 	drawing  bool   // one of them is under way
 	sound    heard  // that came
@@ -207,25 +208,32 @@ func (t *tally) data(bytes int64) {
 	}
 }
 
-// repeated returns the bytes of text that the document under way has in several forms, beside those that it has in one. A whole text so far
-// repeats the pieces beside it.
-func (t *tally) repeated() (bytes int64) {
+// repeated returns the bytes of text that the document under way has in several forms: in pieces, and as a whole so far.
+func (t *tally) repeated() (pieces, wholes int64) {
 	if !t.said {
-		return 0
+		return 0, 0
 	}
-	whole := int64(0)
-	for group := range t.format.groups {
+	for group, whole := range t.format.whole {
 		longest := int64(0)
 		for _, n := range t.forms[group*t.format.forms : (group+1)*t.format.forms] {
 			longest = max(longest, n)
 		}
-		if t.format.whole[group] {
-			whole += longest
+		if whole {
+			wholes += longest
 		} else {
-			bytes += longest
+			pieces += longest
 		}
 	}
-	return bytes + max(0, whole-bytes-t.plain)
+	return pieces, wholes
+}
+
+// written returns the bytes of text that came. A whole repeats the pieces, so the longer of both counts.
+func (t *tally) written() int64 {
+	pieces, wholes := t.repeated()
+	if t.document.sounds {
+		pieces -= t.plain
+	}
+	return max(t.streamed+pieces, t.again+wholes)
 }
 
 // scalar takes a scalar of the answer.
@@ -349,6 +357,9 @@ func (t *tally) play(s *spot, raw []byte) {
 	if s.roles&roleMediumKind != 0 {
 		t.medium.kind = text
 	}
+	if s.roles&roleMediumRate != 0 {
+		t.medium.rate = string(raw)
+	}
 	if s.roles&roleFailure != 0 && !isFine(raw) {
 		if text == "" {
 			text = string(raw)
@@ -441,7 +452,8 @@ func (t *tally) endDocument() {
 		t.plain = 0
 		return
 	}
-	t.streamed += t.repeated()
+	pieces, wholes := t.repeated()
+	t.streamed, t.again = t.streamed+pieces, t.again+wholes
 	t.endEvent()
 	clear(t.forms)
 	for _, r := range t.repeats {
@@ -499,7 +511,7 @@ func (t *tally) report(d, f *facts) {
 		}
 	}
 	if d.counts[CountOutput]+d.counts[CountReasoning]+d.counts[CountTotal] > 0 {
-		t.settled, t.hushed = t.streamed, t.sound.quarters
+		t.settled, t.hushed = t.written(), t.sound.quarters
 	}
 	for c, n := range d.beside {
 		f.beside[c] = max(f.beside[c], n)
