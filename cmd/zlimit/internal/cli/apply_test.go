@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -83,9 +82,8 @@ func TestApplyPlansAgain(t *testing.T) {
 // runIn runs a command on a store; slept is what happens while the command waits.
 func runIn(t *testing.T, dsn string, slept func(), args ...string) run {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
 	sh := &shell.Shell{
-		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Now: time.Now,
+		Now: time.Now,
 		Sleep: func(ctx context.Context, _ time.Duration) error {
 			if slept != nil {
 				slept()
@@ -93,8 +91,7 @@ func runIn(t *testing.T, dsn string, slept func(), args ...string) run {
 			return ctx.Err()
 		},
 	}
-	code := Run(t.Context(), sh, append(args, "--store", dsn))
-	return run{code, stdout.String(), stderr.String()}
+	return execute(t.Context(), sh, append(args, "--store", dsn)...)
 }
 
 // TestApplyShowsProgress applies many levels, on a terminal and into a pipe, by a clock that a look at it moves.
@@ -121,17 +118,16 @@ func TestApplyShowsProgress(t *testing.T) {
 			if !test.watch {
 				step = 200 * time.Millisecond
 			}
-			var stdout, stderr bytes.Buffer
-			sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Watch: test.watch}
+			sh := &shell.Shell{Watch: test.watch}
 			sh.Now = func() time.Time {
 				turn.Lock()
 				defer turn.Unlock()
 				now = now.Add(step)
 				return now
 			}
-			code := Run(t.Context(), sh, []string{"limits", "apply", "-f", path, "--yes", "--store", "sqlite:" + filepath.Join(dir, "limits.db")})
-			if code != shell.ExitOK || !regexp.MustCompile(test.want).MatchString(stderr.String()) {
-				t.Errorf("apply: code %d, stderr %q, want %s", code, &stderr, test.want)
+			got := execute(t.Context(), sh, "limits", "apply", "-f", path, "--yes", "--store", "sqlite:"+filepath.Join(dir, "limits.db"))
+			if got.code != shell.ExitOK || !regexp.MustCompile(test.want).MatchString(got.stderr) {
+				t.Errorf("apply: code %d, stderr %q, want %s", got.code, got.stderr, test.want)
 			}
 		})
 	}

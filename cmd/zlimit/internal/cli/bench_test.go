@@ -19,7 +19,7 @@ func inBubble(t *testing.T, args ...string) (result string, stderr string, code 
 	synctest.Test(t, func(t *testing.T) {
 		var out, errs bytes.Buffer
 		sh := &shell.Shell{
-			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" },
+			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: noEnv,
 			Now: time.Now, Sleep: wait.For,
 		}
 		code = Run(t.Context(), sh, args)

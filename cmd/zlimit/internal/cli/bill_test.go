@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -184,18 +183,18 @@ func (m *billedMonth) catchUp() {
 	m.t.Fatal("the aggregator does not come to the end of the changes")
 }
 
+// run runs a command on the store.
+func (m *billedMonth) run(args ...string) string {
+	m.t.Helper()
+	return output(m.t, &shell.Shell{Now: m.clock}, append(args, "--store", "sqlite:"+m.path)...)
+}
+
 // bill runs the command.
 func (m *billedMonth) bill(args ...string) usage.Bill {
 	m.t.Helper()
-	var stdout, stderr bytes.Buffer
-	sh := &shell.Shell{
-		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Now: m.clock,
-	}
-	if code := Run(m.t.Context(), sh, append([]string{"usage", "bill", "-o", "json", "--store", "sqlite:" + m.path}, args...)); code != shell.ExitOK {
-		m.t.Fatalf("usage bill %v: code %d, %s", args, code, &stderr)
-	}
+	out := m.run(append([]string{"usage", "bill", "-o", "json"}, args...)...)
 	var b usage.Bill
-	check.Fatal(m.t, "json.Unmarshal()", json.Unmarshal(stdout.Bytes(), &b))
+	check.Fatal(m.t, "json.Unmarshal()", json.Unmarshal([]byte(out), &b))
 	return b
 }
 
@@ -360,12 +359,7 @@ func TestBillsEqualALedger(t *testing.T) {
 		t.Errorf("a bill of a zone off the hour begins at %v, with notes %q", half.From, half.Notes)
 	}
 
-	var stdout bytes.Buffer
-	sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stdout, Env: func(string) string { return "" }, Now: m.clock}
-	if code := Run(t.Context(), sh, []string{"usage", "bill", "--month", "2026-10", "--zone", "Europe/Berlin", "-o", "csv", "--store", "sqlite:" + m.path}); code != shell.ExitOK {
-		t.Fatalf("code %d, %s", code, &stdout)
-	}
-	rows, err := csv.NewReader(&stdout).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(m.run("usage", "bill", "--month", "2026-10", "--zone", "Europe/Berlin", "-o", "csv"))).ReadAll()
 	check.Fatal(t, "ReadAll()", err)
 	if want := "from,to,zone,complete_to,complete,entity,parent,resource,limit,unit,own,from_children,total,from_narrower"; strings.Join(rows[0], ",") != want {
 		t.Errorf("CSV has the columns %v, want %s", rows[0], want)
@@ -387,14 +381,7 @@ func TestBillOfARotatedTenant(t *testing.T) {
 	m.limiter = l
 	defer func() { _, _ = l.Close(), s.Close() }()
 	m.aggregate(300*time.Millisecond, false) // turns the log of changes on
-	run := func(args ...string) string {
-		var out bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Env: func(string) string { return "" }, Now: m.clock}
-		if code := Run(t.Context(), sh, append(args, "--store", "sqlite:"+m.path)); code != shell.ExitOK {
-			t.Fatalf("zlimit %v: code %d, %s", args, code, &out)
-		}
-		return out.String()
-	}
+	run := m.run
 	run("limits", "set", "--entity", "acme", "--resource", "pay", "--limit", "tpd=10000/day@UTC", "--limit", "usd=100/month@UTC")
 	run("acquire", "acme", "pay", "--consume", "tpd=4112", "--consume", "usd=12.5")
 	run("entity", "rotate", "acme", "acme-2")

@@ -82,15 +82,11 @@ func TestDemoOnATerminal(t *testing.T) {
 		{"long", nil, []string{"demo", "--duration", "10m"}, 4 * time.Second, 600},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			sh, slept := onTerminal(&stdout, &stderr, test.env)
-			if code := Run(t.Context(), sh, test.args); code != shell.ExitOK {
-				t.Fatalf("code %d, stderr %s", code, stderr.String())
-			}
+			sh, slept := onTerminal(test.env)
+			screen := output(t, sh, test.args...)
 			if *slept == 0 || *slept > test.most {
 				t.Errorf("waited for %v, want some time up to %v", *slept, test.most)
 			}
-			screen := stdout.String()
 			if frames := strings.Count(screen, "left of the tightest limit"); frames != test.want {
 				t.Errorf("%d frames, want %d", frames, test.want)
 			}
@@ -126,8 +122,7 @@ func TestDemoFitsEightyColumns(t *testing.T) {
 
 // TestInterrupted cancels commands on their way: they fail with one line, and a terminal gets its cursor back.
 func TestInterrupted(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	sh, _ := onTerminal(&stdout, &stderr, nil)
+	sh, _ := onTerminal(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	frames := 0
@@ -137,16 +132,17 @@ func TestInterrupted(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	if code := Run(ctx, sh, []string{"demo"}); code != shell.ExitInterrupted || stderr.String() != "zlimit: interrupted\n" {
-		t.Errorf("demo: code %d, stderr %q; want code 1 and one line", code, stderr.String())
+	got := execute(ctx, sh, "demo")
+	if got.code != shell.ExitInterrupted || got.stderr != "zlimit: interrupted\n" {
+		t.Errorf("demo: code %d, stderr %q; want code 1 and one line", got.code, got.stderr)
 	}
-	if frames != 5 || !strings.HasSuffix(stdout.String(), show.ShowCursor) {
-		t.Errorf("demo: %d frames, and the output ends in %q", frames, stdout.String()[max(0, stdout.Len()-20):])
+	if frames != 5 || !strings.HasSuffix(got.stdout, show.ShowCursor) {
+		t.Errorf("demo: %d frames, and the output ends in %q", frames, got.stdout[max(0, len(got.stdout)-20):])
 	}
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	stderr.Reset()
+	var stdout, stderr bytes.Buffer
 	code := Main(cancelled, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"},
 		strings.NewReader("TIMESTAMP\n2024-01-01 00:00:00\n"), &stdout, &stderr, func(string) string { return "" })
 	if code != shell.ExitInterrupted || stderr.String() != "zlimit: interrupted\n" {

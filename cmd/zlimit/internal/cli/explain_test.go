@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
@@ -60,12 +58,7 @@ func TestExplainEveryLevel(t *testing.T) {
 	now = now.Add(time.Minute)
 	run := func(live bool, args ...string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}
-		if code := Run(t.Context(), sh, append(args, "--store", dsn)); code != shell.ExitOK {
-			t.Fatalf("%v: code %d, %s", args, code, &errs)
-		}
-		return out.String()
+		return output(t, &shell.Shell{Now: clock, Live: live}, append(args, "--store", dsn)...)
 	}
 	explain := []string{"explain", "key-1", "gpt-4o", "--at", "2026-02-20T14:01"}
 	wide, narrow := run(false, explain...), run(true, explain...)
@@ -87,7 +80,7 @@ func TestExplainEveryLevel(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(narrow) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+		if n := columns(line); n > 80 {
 			t.Errorf("a line on a terminal has %d columns: %s", n, line)
 		}
 	}
@@ -110,21 +103,13 @@ func TestForecastOnATerminal(t *testing.T) {
 	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4o"}, zlimit.Config{Limits: parsed}))
 	check.Fatal(t, "Close()", l.Close())
 	for _, live := range []bool{false, true} {
-		var out, errs bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}
-		if code := Run(t.Context(), sh, []string{"usage", "forecast", "--entity", "international-business", "--resource", "gpt-4o", "--store", dsn}); code != shell.ExitOK {
-			t.Fatalf("code %d, %s", code, &errs)
-		}
-		widest := 0
-		for line := range strings.Lines(out.String()) {
-			widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
-		}
-		if narrow := widest <= 80; narrow != live {
-			t.Errorf("on a terminal: %t, the widest line has %d columns:\n%s", live, widest, &out)
+		out := output(t, &shell.Shell{Now: clock, Live: live}, "usage", "forecast", "--entity", "international-business", "--resource", "gpt-4o", "--store", dsn)
+		if widest := columns(out); (widest <= 80) != live {
+			t.Errorf("on a terminal: %t, the widest line has %d columns:\n%s", live, widest, out)
 		}
 		for _, part := range []string{"earliest", "per day", "2026-03-01 00:00", "1,000,000"} {
-			if !strings.Contains(out.String(), part) {
-				t.Errorf("on a terminal: %t, %q is missing:\n%s", live, part, &out)
+			if !strings.Contains(out, part) {
+				t.Errorf("on a terminal: %t, %q is missing:\n%s", live, part, out)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestMoneyIsShown(t *testing.T) {
 		t.Helper()
 		now = now.Add(time.Second)
 		var out bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Env: func(string) string { return "" }, Now: clock}
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Env: noEnv, Now: clock}
 		sh.Sleep = func(_ context.Context, d time.Duration) error {
 			spend()
 			now = now.Add(d)

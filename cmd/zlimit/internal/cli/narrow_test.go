@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +12,14 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
+// columns returns the number of columns of the widest line.
+func columns(text string) (widest int) {
+	for line := range strings.Lines(text) {
+		widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+	}
+	return widest
+}
+
 // TestAuditOnATerminal lists changes with long details: no line is wider than the terminal, and nothing is cut off.
 func TestAuditOnATerminal(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
@@ -22,22 +29,15 @@ func TestAuditOnATerminal(t *testing.T) {
 		}
 	}
 	for _, live := range []bool{false, true} {
-		var stdout, stderr bytes.Buffer
-		sh, _ := onTerminal(&stdout, &stderr, map[string]string{"COLUMNS": "70"})
+		sh, _ := onTerminal(map[string]string{"COLUMNS": "70"})
 		sh.Live = live
-		if code := Run(t.Context(), sh, []string{"audit", "list", "--resource", "gpt-4o", "--store", dsn}); code != shell.ExitOK {
-			t.Fatalf("code %d, %s", code, &stderr)
-		}
-		widest := 0
-		for line := range strings.Lines(stdout.String()) {
-			widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
-		}
-		if narrow := widest <= 70; narrow != live {
-			t.Errorf("on a terminal: %t, the widest line has %d columns:\n%s", live, widest, &stdout)
+		out := output(t, sh, "audit", "list", "--resource", "gpt-4o", "--store", dsn)
+		if widest := columns(out); (widest <= 70) != live {
+			t.Errorf("on a terminal: %t, the widest line has %d columns:\n%s", live, widest, out)
 		}
 		for _, part := range []string{"requests-per-minute=300/min", "600/min", "+tokens-per-minute=400000/min", "@Europe/Berlin"} {
-			if !strings.Contains(strings.Join(strings.Fields(stdout.String()), " "), part) {
-				t.Errorf("on a terminal: %t, %q is missing:\n%s", live, part, &stdout)
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), part) {
+				t.Errorf("on a terminal: %t, %q is missing:\n%s", live, part, out)
 			}
 		}
 	}

@@ -127,7 +127,7 @@ func TestStatusWatchesThroughAnOutage(t *testing.T) {
 	clients.CloudFormation = lostCloud{clients.CloudFormation, &away}
 	var stdout, stderr bytes.Buffer
 	sh := &shell.Shell{
-		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Now: func() time.Time { return now },
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: noEnv, Now: func() time.Time { return now },
 		Manage: func() *stack.Manager {
 			return stack.New(clients, stack.WithPoll(0), stack.WithClock(func() time.Time { return now }))
 		},

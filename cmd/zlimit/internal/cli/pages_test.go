@@ -109,15 +109,13 @@ func newSession(t *testing.T) *session {
 
 // command runs a command of zlimit.
 func (s *session) command(args ...string) run {
-	var stdout, stderr bytes.Buffer
 	sh := &shell.Shell{
-		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: os.Getenv, Now: time.Now, Sleep: wait.For,
+		Env: os.Getenv, Now: time.Now, Sleep: wait.For,
 		Manage: func() *stack.Manager { return stack.New(s.aws.Clients(), stack.WithPoll(0)) },
 		Code:   func() (*stack.Code, error) { return stack.Pack(cfn.Executable()) },
 		Self:   []string{"/usr/bin/env", envCommand + "=1", os.Args[0]},
 	}
-	code := Run(context.WithoutCancel(s.Context()), sh, args) // one runs in a cleanup
-	return run{code, stdout.String(), stderr.String()}
+	return execute(context.WithoutCancel(s.Context()), sh, args...) // one runs in a cleanup
 }
 
 // A shellCommand is one line of a block, or several that a backslash joins.

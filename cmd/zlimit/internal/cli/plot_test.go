@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -48,14 +47,9 @@ func TestPlotBars(t *testing.T) {
 	}
 	plot := func(live bool, env map[string]string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		sh, _ := onTerminal(&out, &errs, env)
+		sh, _ := onTerminal(env)
 		sh.Live = live
-		args := []string{"usage", "plot", "--resource", "gpt", "--from", "2026-02-24", "--to", "2026-03-01", "--store", "sqlite:" + path}
-		if code := Run(t.Context(), sh, args); code != 0 {
-			t.Fatalf("usage plot: code %d, %s", code, &errs)
-		}
-		return out.String()
+		return output(t, sh, "usage", "plot", "--resource", "gpt", "--from", "2026-02-24", "--to", "2026-03-01", "--store", "sqlite:"+path)
 	}
 	const want = `daily usage of resource gpt
 

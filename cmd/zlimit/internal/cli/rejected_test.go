@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,12 +36,7 @@ func TestWhoIsRejected(t *testing.T) {
 	check.Fatal(t, "Close()", l.Close())
 	run := func(args ...string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock}
-		if code := Run(t.Context(), sh, append(args, "--store", dsn)); code != shell.ExitOK {
-			t.Fatalf("%v: code %d, %s", args, code, &errs)
-		}
-		return out.String()
+		return output(t, &shell.Shell{Now: clock}, append(args, "--store", dsn)...)
 	}
 	now = now.Add(4 * time.Minute)
 	const top = `2026-02-20 14:07:00  rejections of all resources in 10m0s; this look: 2 calls, 0.0 read units
@@ -115,12 +109,11 @@ func TestExplainAnswers(t *testing.T) {
 	now = now.Add(5 * time.Minute)
 	run := func(want int, args ...string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock}
-		if code := Run(t.Context(), sh, append(append([]string{"explain"}, args...), "--store", dsn)); code != want {
-			t.Fatalf("%v: code %d, %s", args, code, &errs)
+		got := execute(t.Context(), &shell.Shell{Now: clock}, append(append([]string{"explain"}, args...), "--store", dsn)...)
+		if got.code != want {
+			t.Fatalf("explain %v: code %d, %s", args, got.code, got.stderr)
 		}
-		return out.String() + errs.String()
+		return got.stdout + got.stderr
 	}
 	const limit = "The limit was 3/min (entity team, resource gpt) from 09:40:02 to 09:40:17, set by olga, and 100/min (entity team, resource gpt) before and after, as now.\n"
 	const nearest = "is reported at 2026-02-20 09:38:53. The nearest was at 2026-02-20 09:40: limit rpm of team refused alice 2 times in that minute. " + limit

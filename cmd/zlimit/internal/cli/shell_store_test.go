@@ -16,7 +16,7 @@ import (
 // that nothing lasts comes once.
 func TestNotesOnce(t *testing.T) {
 	var stderr bytes.Buffer
-	sh := &shell.Shell{Stderr: &stderr, Store: shell.MemoryDSN, Namespace: zlimit.DefaultNamespace, Env: func(string) string { return "" }, Now: time.Now}
+	sh := &shell.Shell{Stderr: &stderr, Store: shell.MemoryDSN, Namespace: zlimit.DefaultNamespace, Env: noEnv, Now: time.Now}
 	get := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
 		return l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
 	}

@@ -275,8 +275,7 @@ func TestOutageIsAFailure(t *testing.T) {
 
 // TestSimulateShowsProgress lets the clock run while a trace is replayed on a terminal.
 func TestSimulateShowsProgress(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	sh, _ := onTerminal(&stdout, &stderr, nil)
+	sh, _ := onTerminal(nil)
 	sh.Stdin = strings.NewReader("TIMESTAMP\n" + strings.Repeat("2024-01-01 00:00:00\n", 1500))
 	calls := 0
 	start := sh.Now()
@@ -284,10 +283,11 @@ func TestSimulateShowsProgress(t *testing.T) {
 		calls++
 		return start.Add(time.Duration(calls) * time.Millisecond)
 	}
-	if code := Run(t.Context(), sh, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"}); code != shell.ExitOK {
-		t.Fatalf("code %d, stderr %s", code, stderr.String())
+	got := execute(t.Context(), sh, "simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1")
+	if got.code != shell.ExitOK {
+		t.Fatalf("code %d, stderr %s", got.code, got.stderr)
 	}
-	lines := strings.Split(stderr.String(), "\r")
+	lines := strings.Split(got.stderr, "\r")
 	if len(lines) < 5 || !strings.HasSuffix(lines[1], " of 1,500 requests replayed"+show.ClearLine) || lines[len(lines)-1] != show.ClearLine {
 		t.Errorf("stderr = %q, want a line now and then, cleared in the end", lines)
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -37,17 +36,13 @@ func TestTop(t *testing.T) {
 	ask("bolt", 200)
 	run := func(live bool, args ...string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}
+		sh := &shell.Shell{Now: clock, Live: live}
 		sh.Sleep = func(_ context.Context, d time.Duration) error {
 			ask("bolt", 30)
 			now = now.Add(d)
 			return nil
 		}
-		if code := Run(t.Context(), sh, append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)); code != shell.ExitOK {
-			t.Fatalf("top %v: code %d, %s", args, code, &errs)
-		}
-		return out.String()
+		return output(t, sh, append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)...)
 	}
 	const want = `2026-02-20 12:00:00  2 buckets, resource gpt; this look: 2 calls, 0.0 read units
 entity  resource  limit  available  capacity  left        consumed/s  shards

@@ -59,7 +59,7 @@ func TestInterruptedCommandSaysHowToGoOn(t *testing.T) {
 		errs := &impatient{interrupt: interrupt}
 		began, looks := time.Now(), &atomic.Int64{}
 		sh := &shell.Shell{
-			Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: errs, Env: func(string) string { return "" }, Watch: true,
+			Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: errs, Env: noEnv, Watch: true,
 			Now: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * 50 * time.Millisecond) },
 		}
 		args := append(strings.Fields(test.command), "--store", dsn)

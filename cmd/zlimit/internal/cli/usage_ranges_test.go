@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
 	"path/filepath"
@@ -53,25 +52,22 @@ func fillWindows(t *testing.T, path string) {
 
 // sumOf runs a command of usage, and returns what it adds up to, or the text of its refusal.
 func sumOf(t rapid.TB, db, command string, w zlimit.Window, from, to string) (sum float64, refusal string) {
-	var stdout, stderr bytes.Buffer
-	sh := &shell.Shell{
-		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Now: func() time.Time { return historyNow },
-	}
 	form := "csv"
 	if command == "plot" {
 		form = "json"
 	}
-	code := Run(context.Background(), sh, []string{
-		"usage", command, "--store", "sqlite:" + db, "--entity", "acme", "--resource", "gpt", "--window", string(w), "--from", from, "--to", to, "-o", form,
-	})
-	if code == shell.ExitUsage {
-		return 0, stderr.String()
+	got := execute(
+		context.Background(), &shell.Shell{Now: func() time.Time { return historyNow }},
+		"usage", command, "--store", "sqlite:"+db, "--entity", "acme", "--resource", "gpt", "--window", string(w), "--from", from, "--to", to, "-o", form,
+	)
+	if got.code == shell.ExitUsage {
+		return 0, got.stderr
 	}
-	if code != shell.ExitOK {
-		t.Fatalf("usage %s from %s to %s: exit code %d, %s", command, from, to, code, &stderr)
+	if got.code != shell.ExitOK {
+		t.Fatalf("usage %s from %s to %s: exit code %d, %s", command, from, to, got.code, got.stderr)
 	}
 	if command == "plot" {
-		for _, number := range regexp.MustCompile(`"consumed":\[([0-9,]*)\]`).FindAllStringSubmatch(stdout.String(), -1) {
+		for _, number := range regexp.MustCompile(`"consumed":\[([0-9,]*)\]`).FindAllStringSubmatch(got.stdout, -1) {
 			for text := range strings.SplitSeq(number[1], ",") {
 				n, _ := strconv.ParseFloat(text, 64)
 				sum += n
@@ -79,7 +75,7 @@ func sumOf(t rapid.TB, db, command string, w zlimit.Window, from, to string) (su
 		}
 		return sum, ""
 	}
-	rows, err := csv.NewReader(&stdout).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(got.stdout)).ReadAll()
 	check.Fatal(t, "ReadAll()", err)
 	column := map[string]int{}
 	for i, name := range rows[0] {

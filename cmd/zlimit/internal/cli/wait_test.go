@@ -56,7 +56,7 @@ func TestInterruptedWait(t *testing.T) {
 			var stdout bytes.Buffer
 			stderr := &interrupter{press: cancel}
 			sh := &shell.Shell{
-				Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: stderr, Env: func(string) string { return "" },
+				Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: stderr, Env: noEnv,
 				Now: time.Now, Sleep: wait.For, Watch: true,
 			}
 			code := Run(ctx, sh, strings.Fields("acquire key gpt --consume rpm=1 --wait 1000h -o json --store "+store))
