@@ -26,7 +26,7 @@ type repeat struct {
 
 	last   int64 // length of the text of the last event; 0 for none
 	sum    uint64
-	proven bool // an event has begun with the text of the one before
+	proven bool // the last event has begun with the text of the one before
 }
 
 // write takes a piece of the text, or the length of an escape.
@@ -53,13 +53,14 @@ func (r *repeat) compare() {
 	}
 }
 
-// more returns how much of the text did not come before.
-func (r *repeat) more() int64 {
+// more returns how much of the text did not come before. A text that is shorter than that of the last event may go on to repeat it, until
+// the event has ended.
+func (r *repeat) more(ended bool) int64 {
 	switch {
-	case r.now < r.last && r.proven:
-		return 0
 	case r.now >= r.last && r.same:
 		return r.now - r.last
+	case r.now < r.last && r.proven && !ended:
+		return 0
 	default:
 		return r.now
 	}
@@ -70,7 +71,7 @@ func (r *repeat) end() {
 	if r.now == 0 {
 		return
 	}
-	r.proven = r.proven || r.now >= r.last && r.same
+	r.proven = r.now >= r.last && r.same
 	r.last, r.sum, r.now, r.same = r.now, r.hash.Sum64(), 0, false
 	r.hash.Reset()
 }

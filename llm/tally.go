@@ -46,6 +46,7 @@ type tally struct {
 	repeats  []*repeat // by group and form, of texts that an event may have as a whole so far; nil before the first one
 	adding   []int64   // by term, of the element under way, or of a place that is in no element
 	sums     counts    // of elements
+	origins  []origin  // of arrays whose elements are added up
 	matches  []bool    // by test, of the element under way
 	stepBy   string    // the model of the element under way
 	steps    []part    // the elements of other models
@@ -190,7 +191,7 @@ func (t *tally) text(piece []byte, bytes int) {
 		t.repeats[at] = new(repeat)
 	}
 	t.repeats[at].write(piece, bytes)
-	t.forms[at] = t.repeats[at].more()
+	t.forms[at] = t.repeats[at].more(false)
 }
 
 // data counts a piece of a picture or of sound.
@@ -395,12 +396,13 @@ func (t *tally) closed(path []byte) {
 	if a == nil {
 		return
 	}
+	again := t.isAgain(a, path)
 	for _, at := range a.terms {
 		term := &t.format.terms[at]
 		if term.each {
 			t.adding[at] = 1
 		}
-		if t.adding[at] > 0 && t.holds(term) {
+		if t.adding[at] > 0 && t.holds(term) && !again {
 			t.add(term, t.adding[at])
 		}
 		t.adding[at] = 0
@@ -409,6 +411,28 @@ func (t *tally) closed(path []byte) {
 		t.matches[at] = false
 	}
 	t.stepBy, t.said = "", true
+}
+
+// An origin is where a document has an array.
+type origin struct {
+	array *array
+	path  []byte
+}
+
+// isAgain reports whether the document has an array at another path before, of which this one is a copy.
+func (t *tally) isAgain(a *array, path []byte) bool {
+	for i := range t.origins {
+		if t.origins[i].array == a {
+			return !bytes.Equal(t.origins[i].path, path)
+		}
+	}
+	n := len(t.origins)
+	if n == cap(t.origins) {
+		t.origins = append(t.origins, origin{})
+	}
+	t.origins = t.origins[:n+1]
+	t.origins[n].array, t.origins[n].path = a, append(t.origins[n].path[:0], path...)
+	return false
 }
 
 // holds reports whether the element under way is one that a term adds up.
@@ -452,15 +476,16 @@ func (t *tally) endDocument() {
 		t.plain = 0
 		return
 	}
+	for at, r := range t.repeats {
+		if r != nil {
+			t.forms[at] = r.more(true)
+			r.end()
+		}
+	}
 	pieces, wholes := t.repeated()
 	t.streamed, t.again = t.streamed+pieces, t.again+wholes
 	t.endEvent()
 	clear(t.forms)
-	for _, r := range t.repeats {
-		if r != nil {
-			r.end()
-		}
-	}
 	d, f := &t.document, &t.facts
 	if !t.bad {
 		t.report(d, f)
@@ -479,7 +504,7 @@ func (t *tally) endDocument() {
 	*d = facts{id: d.id, stage: d.stage} // which stay, so that events that repeat them allocate nothing
 	clear(t.adding)
 	clear(t.matches)
-	t.sums = counts{}
+	t.sums, t.origins = counts{}, t.origins[:0]
 	t.steps, t.stepBy, t.bad, t.said = t.steps[:0], "", false, false
 }
 
