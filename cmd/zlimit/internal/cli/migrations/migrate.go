@@ -350,20 +350,29 @@ one takes over when it was silent for two minutes.`,
 	return cmd
 }
 
+// checkPair returns an error where the source is the target.
+func (o *migration) checkPair(from, dsn string) error {
+	switch {
+	case dsn != from || o.inPlace:
+		return nil
+	case o.copies:
+		return shell.Usagef("FROM and TO are both %s: a copy is to another store", dsn)
+	default:
+		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
+	}
+}
+
 func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) {
 	dsn, err := o.target(sh)
 	if err != nil {
 		return err
 	}
 	from, err := migrationSource(sh, o)
+	if err == nil {
+		err = o.checkPair(from, dsn)
+	}
 	if err != nil {
 		return err
-	}
-	switch {
-	case dsn == from && o.copies:
-		return shell.Usagef("FROM and TO are both %s: a copy is to another store", dsn)
-	case dsn == from && !o.inPlace:
-		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
 	}
 	confirmed := o.copies && checkFile(dsn) != nil // opening it would create it
 	if confirmed {
@@ -398,12 +407,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	c := migrationConfig(sh, o, store.Of(source), store.Of(target))
 	switch {
 	case o.inPlace:
-		if x, ok := c.Source.(store.Indexer); ok {
-			if err := x.AddIndexes(ctx); err != nil {
-				return err
-			}
-		}
-		if err := c.Source.Setup(ctx); err != nil { // the expiry of items
+		if err := prepareInPlace(ctx, c.Source); err != nil {
 			return err
 		}
 	case begins:
@@ -487,6 +491,16 @@ func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string)
 		err = migrate.CheckMixed(ctx, c)
 	}
 	return o.advise(err)
+}
+
+// prepareInPlace adds the indexes that a table lacks, and sets up the rest.
+func prepareInPlace(ctx context.Context, table store.Store) error {
+	if x, ok := table.(store.Indexer); ok {
+		if err := x.AddIndexes(ctx); err != nil {
+			return err
+		}
+	}
+	return table.Setup(ctx) // the expiry of items
 }
 
 // prepareTarget creates the table, and returns the id of the namespace for items without one. A source with namespaces
