@@ -426,16 +426,19 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 		if err != nil {
 			return err
 		}
-		return sh.Print(m.Counts(), func(p *show.Page) {
-			if o.inPlace {
-				p.Linef("%s has the new items beside the old ones, in step with them", dsn)
-			} else {
-				p.Linef("%s is copied, and in step with %s", dsn, o.from)
-			}
-			showCounts(p, m.Counts())
-			p.Linef("stop what writes %s, then: %s", o.from, o.next("finish", dsn))
-		})
+		return sh.Print(m.Counts(), func(p *show.Page) { o.showRun(p, m, dsn) })
 	})
+}
+
+// showRun shows what a run has done, and what comes next.
+func (o *migration) showRun(p *show.Page, m *migrate.Migration, dsn string) {
+	if o.inPlace {
+		p.Linef("%s has the new items beside the old ones, in step with them", dsn)
+	} else {
+		p.Linef("%s is copied, and in step with %s", dsn, o.from)
+	}
+	showCounts(p, m.Counts())
+	p.Linef("stop what writes %s, then: %s", o.from, o.next("finish", dsn))
 }
 
 // confirmPlan shows the plan of a migration that begins, and asks. It returns an error where the plan cannot be carried out.
