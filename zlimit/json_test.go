@@ -94,7 +94,7 @@ func TestJSON(t *testing.T) {
 		"RejectionReports": {}, // the same
 		"RejectedQuery":    {zlimit.RejectedQuery{From: at, Resource: "api", Max: 3}, `{"from":"2026-03-15T09:30:00Z","entity":"","resource":"api","max":3}`},
 		"Rejections":       {zlimit.Rejections{From: at, To: at, Total: 3, Reports: 1, Heaviest: []zlimit.Rejection{}}, `{"from":"2026-03-15T09:30:00Z","to":"2026-03-15T09:30:00Z","total":3,"reports":1,"heaviest":[]}`},
-		"Rejection":        {zlimit.Rejection{Entity: "alice", Resource: "api", Limit: "rpm", LimitEntity: "team", Count: 3, AtLeast: 2, AtMost: 4}, `{"entity":"alice","resource":"api","limit":"rpm","limit_entity":"team","count":3,"at_least":2,"at_most":4}`},
+		"Rejection":        {zlimit.Rejection{Entity: "alice", Resource: "api", Limit: "rpm", LimitEntity: "team", LimitResource: "apis", Impossible: true, Count: 3, AtLeast: 2, AtMost: 4}, `{"entity":"alice","resource":"api","limit":"rpm","limit_entity":"team","limit_resource":"apis","impossible":true,"count":3,"at_least":2,"at_most":4}`},
 		"Completeness":     {zlimit.Completeness{To: at, Gaps: []zlimit.UsageGap{}}, `{"to":"2026-03-15T09:30:00Z","gaps":[]}`},
 		"UsageGap":         {zlimit.UsageGap{Kind: zlimit.GapLost, From: at, To: at}, `{"kind":"lost","from":"2026-03-15T09:30:00Z","to":"2026-03-15T09:30:00Z"}`},
 		"Forecast":         {zlimit.Forecast{Entity: "alice", Resource: "api", Limit: "usd", Available: 5, Capacity: 9, PerDay: 1.5, UsedUp: at}, `{"entity":"alice","resource":"api","limit":"usd","available":5,"capacity":9,"per_day":1.5,"last_24_hours":0,"used_up":"2026-03-15T09:30:00Z"}`},

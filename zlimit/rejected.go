@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ const (
 )
 
 // WithRejectionReports makes this process report its heaviest rejections, for [UsageService.Rejected] and `zlimit top --rejected`. It
-// counts rejections in memory by entity, resource, and the strictest limit with its entity. In a minute with rejections it writes one
+// counts rejections in memory by entity, resource, and the strictest limit with its entity and resource. In a minute with rejections it writes one
 // item, and in any other minute none. An item has a write unit per KB, about 12 entries of short names: a process that rejects
 // requests in every minute writes some 88,000 units a month with the default of 20 entries. A report that cannot be written is logged,
 // and is part of the next one.
@@ -54,6 +55,11 @@ type Rejection struct {
 	Resource    string `json:"resource"`
 	Limit       string `json:"limit"`        // the strictest one that rejected
 	LimitEntity string `json:"limit_entity"` // whose limit it is: the entity itself, or a parent
+	// LimitResource is what that limit is for: the resource itself, or a wider one. Reports of older versions always name the resource itself.
+	LimitResource string `json:"limit_resource"`
+	// Impossible says that the requests asked for more than the limit can hold, so that they can never be admitted. Reports of older
+	// versions never say so. Possible requests are another Rejection.
+	Impossible bool `json:"impossible,omitempty"`
 	// Count is an estimate. The true number is from AtLeast to AtMost.
 	Count   int64 `json:"count"`
 	AtLeast int64 `json:"at_least"`
@@ -79,7 +85,11 @@ type RejectedQuery struct {
 }
 
 // rejectionKey is what rejections are counted by.
-type rejectionKey struct{ entity, resource, limitEntity, limit string }
+type rejectionKey struct {
+	entity, resource, limitEntity, limitResource, limit string
+
+	impossible bool
+}
 
 // A rejectionLog counts the rejections of a limiter, and reports them.
 type rejectionLog struct {
@@ -115,7 +125,7 @@ func (l *RateLimiter) rejected(entity, resource string, e *ExceededError, reques
 				entity, resource = s.Entity, s.Resource
 			}
 		}
-		r.add(rejectionKey{entity, resource, strictest.Entity, strictest.Limit.Name}, int64(requests))
+		r.add(rejectionKey{entity, resource, strictest.Entity, strictest.Resource, strictest.Limit.Name, !strictest.Possible()}, int64(requests))
 	}
 }
 
@@ -174,12 +184,14 @@ type reportEntries struct {
 }
 
 type reportEntry struct {
-	Entity      string `json:"e"`
-	Resource    string `json:"r"`
-	LimitEntity string `json:"p,omitempty"` // "" for the entity itself
-	Limit       string `json:"l"`
-	Count       int64  `json:"n"`
-	Error       int64  `json:"d,omitempty"`
+	Entity        string `json:"e"`
+	Resource      string `json:"r"`
+	LimitEntity   string `json:"p,omitempty"` // "" for the entity itself
+	LimitResource string `json:"w,omitempty"` // "" for the resource itself
+	Limit         string `json:"l"`
+	Impossible    bool   `json:"i,omitempty"`
+	Count         int64  `json:"n"`
+	Error         int64  `json:"d,omitempty"`
 }
 
 // entriesOf returns the entries of a report.
@@ -187,9 +199,13 @@ func entriesOf(counted *heavy.Counter[rejectionKey], n int) (e reportEntries) {
 	top, others := counted.Top(n)
 	e.Others = others
 	for _, c := range top {
-		entry := reportEntry{c.Key.entity, c.Key.resource, c.Key.limitEntity, c.Key.limit, c.Count, c.Error}
+		k := c.Key
+		entry := reportEntry{k.entity, k.resource, k.limitEntity, k.limitResource, k.limit, k.impossible, c.Count, c.Error}
 		if entry.LimitEntity == entry.Entity {
 			entry.LimitEntity = ""
+		}
+		if entry.LimitResource == entry.Resource {
+			entry.LimitResource = ""
 		}
 		e.Top = append(e.Top, entry)
 	}
@@ -362,10 +378,13 @@ func (m *rejectionSum) add(total int64, entries reportEntries, q RejectedQuery) 
 		if q.Entity != "" && e.Entity != q.Entity || q.Resource != "" && e.Resource != q.Resource {
 			continue
 		}
-		key := rejectionKey{e.Entity, e.Resource, cmp.Or(e.LimitEntity, e.Entity), e.Limit}
+		key := rejectionKey{e.Entity, e.Resource, cmp.Or(e.LimitEntity, e.Entity), cmp.Or(e.LimitResource, e.Resource), e.Limit, e.Impossible}
 		r := m.counts[key]
 		if r == nil {
-			r = &Rejection{Entity: key.entity, Resource: key.resource, Limit: key.limit, LimitEntity: key.limitEntity}
+			r = &Rejection{
+				Entity: key.entity, Resource: key.resource, Limit: key.limit, LimitEntity: key.limitEntity, LimitResource: key.limitResource,
+				Impossible: key.impossible,
+			}
 			m.counts[key] = r
 		}
 		r.Count += e.Count
@@ -382,7 +401,8 @@ func (m *rejectionSum) result(most int) Rejections {
 	}
 	slices.SortFunc(m.Heaviest, func(a, b Rejection) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.LimitEntity, b.LimitEntity))
+			cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.LimitEntity, b.LimitEntity), cmp.Compare(a.LimitResource, b.LimitResource),
+			strings.Compare(strconv.FormatBool(a.Impossible), strconv.FormatBool(b.Impossible)))
 	})
 	if most > 0 && len(m.Heaviest) > most {
 		m.Heaviest = m.Heaviest[:most]

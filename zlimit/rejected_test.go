@@ -66,7 +66,7 @@ func TestRejectionsAreReported(t *testing.T) {
 		got, err := one.Usage.Rejected(t.Context(), zlimit.RejectedQuery{From: begin, To: begin.Add(time.Hour)})
 		check.Fatal(t, "Usage.Rejected()", err)
 		row := func(entity string, count, most int64) zlimit.Rejection {
-			return zlimit.Rejection{Entity: entity, Resource: "gpt", Limit: "rpd", LimitEntity: entity, Count: count, AtLeast: count, AtMost: most}
+			return zlimit.Rejection{Entity: entity, Resource: "gpt", Limit: "rpd", LimitEntity: entity, LimitResource: "gpt", Count: count, AtLeast: count, AtMost: most}
 		}
 		want := zlimit.Rejections{
 			From: begin.UTC(), To: begin.Add(time.Hour).UTC(), Total: 17, Reports: 2,

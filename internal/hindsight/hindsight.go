@@ -14,38 +14,51 @@ const Most = 5000
 
 // A Past reads what is kept of a resource, of each subject once. It is for one goroutine.
 type Past struct {
-	limiter  *zlimit.RateLimiter
-	resource string
-	read     map[string][]zlimit.AuditEvent // by subject, the latest first
-	cut      []string
+	limiter   *zlimit.RateLimiter
+	resource  string
+	resources []string // the resource, and the wider ones that are known so far
+	read      map[string][]zlimit.AuditEvent
+	histories map[zlimit.Level]*History
+	records   map[string]zlimit.Entity
+	cut       []string
 }
 
 // New returns the past of a resource. It makes no call.
 func New(l *zlimit.RateLimiter, resource string) *Past {
-	return &Past{limiter: l, resource: resource, read: map[string][]zlimit.AuditEvent{}}
+	return &Past{
+		limiter: l, resource: resource, resources: []string{resource}, read: map[string][]zlimit.AuditEvent{}, histories: map[zlimit.Level]*History{},
+		records: map[string]zlimit.Entity{},
+	}
 }
 
 // Cut returns the subjects with more events than were read.
 func (p *Past) Cut() []string { return slices.Clone(p.cut) }
 
-// Events returns the last [Most] events of a subject that are about the resource, the latest first. The first call for a subject makes a
-// query.
-func (p *Past) Events(ctx context.Context, subject string) ([]zlimit.AuditEvent, error) {
+// Events returns the last [Most] events of a subject, the latest first, that are about the resource or the wider ones that [Past.Charged]
+// has found. The first call for a subject makes a query.
+func (p *Past) Events(ctx context.Context, subject string) (events []zlimit.AuditEvent, err error) {
+	all, err := p.all(ctx, subject)
+	for i := range all {
+		if r := all[i].Resource; r == "" || r == zlimit.DefaultResource || slices.Contains(p.resources, r) {
+			events = append(events, all[i])
+		}
+	}
+	return events, err
+}
+
+// all returns the last events of a subject, the latest first.
+func (p *Past) all(ctx context.Context, subject string) ([]zlimit.AuditEvent, error) {
 	if events, ok := p.read[subject]; ok {
 		return events, nil
 	}
 	var events []zlimit.AuditEvent
-	n := 0
 	for e, err := range p.limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Reverse: true, Limit: Most}) {
 		if err != nil {
 			return nil, err
 		}
-		n++
-		if e.Resource == "" || e.Resource == p.resource || e.Resource == zlimit.DefaultResource {
-			events = append(events, e)
-		}
+		events = append(events, e)
 	}
-	if p.read[subject] = events; n == Most {
+	if p.read[subject] = events; len(events) == Most {
 		p.cut = append(p.cut, subject)
 	}
 	return events, nil

@@ -13,11 +13,12 @@ import (
 type Level struct {
 	At     zlimit.Level
 	Limits map[string]*zlimit.Limit
+	Within string             // the wider resource
 	Off    any                // true, "bypass", another value for a switch that is on, nil for none
 	By     *zlimit.AuditEvent // which set it; nil where that is not kept
 }
 
-// A History is what the levels of an entity said, the narrowest first.
+// A History is what the levels of an entity and a resource said, the narrowest first.
 type History struct{ levels []record }
 
 // A record is the history of a level.
@@ -27,9 +28,14 @@ type record struct {
 	present Level               // for a level without events
 }
 
-// History reads the levels of an entity: a query for each of four, and a read for each without events.
-func (p *Past) History(ctx context.Context, entity string) (*History, error) {
-	resolved, err := p.limiter.Limits.Resolve(ctx, entity, p.resource)
+// History returns the history of an entity and a resource. The first call for both makes a query for each level, and a read for each without
+// events. Queries of one subject are made once.
+func (p *Past) History(ctx context.Context, entity, resource string) (*History, error) {
+	own := zlimit.Level{Entity: entity, Resource: resource}
+	if h := p.histories[own]; h != nil {
+		return h, nil
+	}
+	resolved, err := p.limiter.Limits.Resolve(ctx, entity, resource)
 	if err != nil && !errors.Is(err, zlimit.ErrNoLimits) {
 		return nil, err
 	}
@@ -38,36 +44,45 @@ func (p *Past) History(ctx context.Context, entity string) (*History, error) {
 		level   zlimit.Level
 		subject string
 	}{
-		{zlimit.Level{Entity: entity, Resource: p.resource}, entity},
+		{own, entity},
 		{zlimit.Level{Entity: entity}, entity},
-		{zlimit.Level{Resource: p.resource}, zlimit.AuditResource(p.resource)},
+		{zlimit.Level{Resource: resource}, zlimit.AuditResource(resource)},
 		{zlimit.Level{}, zlimit.AuditSystem},
 	} {
-		r := record{at: of.level, present: Level{At: of.level, Limits: map[string]*zlimit.Limit{}}}
-		if r.events, err = p.Events(ctx, of.subject); err != nil {
+		r := record{at: of.level}
+		if r.events, err = p.all(ctx, of.subject); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(r.events, func(e zlimit.AuditEvent) bool { return r.set(&e) }) {
-			h.levels = append(h.levels, r)
-			continue
-		}
-		config, err := p.limiter.Limits.Get(ctx, of.level)
-		if err != nil {
-			return nil, err
-		}
-		for i := range config.Limits {
-			r.present.Limits[config.Limits[i].Name] = &config.Limits[i]
-		}
-		switch of.level.Source() {
-		case resolved.DisabledBy:
-			r.present.Off = true
-		case resolved.BypassedBy:
-			r.present.Off = string(zlimit.SwitchBypassed)
-		default:
+		if !slices.ContainsFunc(r.events, func(e zlimit.AuditEvent) bool { return r.set(&e) }) {
+			if r.present, err = p.present(ctx, of.level, &resolved); err != nil {
+				return nil, err
+			}
 		}
 		h.levels = append(h.levels, r)
 	}
+	p.histories[own] = h
 	return h, nil
+}
+
+// present reads what a level says now. Its switch is known where it decides.
+func (p *Past) present(ctx context.Context, at zlimit.Level, resolved *zlimit.Resolved) (Level, error) {
+	l := Level{At: at, Limits: map[string]*zlimit.Limit{}}
+	config, err := p.limiter.Limits.Get(ctx, at)
+	if err != nil {
+		return l, err
+	}
+	l.Within = config.Within
+	for i := range config.Limits {
+		l.Limits[config.Limits[i].Name] = &config.Limits[i]
+	}
+	switch at.Source() {
+	case resolved.DisabledBy:
+		l.Off = true
+	case resolved.BypassedBy:
+		l.Off = string(zlimit.SwitchBypassed)
+	default:
+	}
+	return l, nil
 }
 
 // Off returns the level whose switch counted at a time; nil for none.
@@ -91,6 +106,25 @@ func (h *History) Limit(name string, at time.Time) (*zlimit.Limit, *Level) {
 	return nil, nil
 }
 
+// within returns the wider resource at a time, "" for none.
+func (h *History) within(at time.Time) string {
+	for i := range h.levels {
+		if r := &h.levels[i]; r.at.Entity == "" && r.at.Resource != "" {
+			then := r.then(at)
+			return then.Within
+		}
+	}
+	return ""
+}
+
+// limited reports whether there were limits at a time.
+func (h *History) limited(at time.Time) bool {
+	return slices.ContainsFunc(h.levels, func(r record) bool {
+		then := r.then(at)
+		return len(then.Limits) > 0
+	})
+}
+
 // then returns what events say that the level was at a time: the last event until then, or what the first one after it replaced. A level
 // without events is as it is now.
 func (r *record) then(at time.Time) Level {
@@ -101,14 +135,16 @@ func (r *record) then(at time.Time) Level {
 			continue
 		}
 		replaced, _ := e.Details["before"].(map[string]any)
-		set := e.Details
-		if e.Action == zlimit.ActionLimitsDeleted {
+		set, kept := e.Details, e.Details
+		if e.Action == zlimit.ActionLimitsDeleted { // what it lies within stays
 			replaced, set = e.Details, nil
 		}
 		if !e.Time.After(at) {
-			return Level{At: r.at, Limits: Limits(set), Off: set["disabled"], By: e}
+			within, _ := kept["within"].(string)
+			return Level{At: r.at, Limits: Limits(set), Within: within, Off: set["disabled"], By: e}
 		}
-		then = Level{At: r.at, Limits: Limits(replaced), Off: replaced["disabled"]}
+		within, _ := replaced["within"].(string)
+		then = Level{At: r.at, Limits: Limits(replaced), Within: within, Off: replaced["disabled"]}
 	}
 	return then
 }

@@ -14,6 +14,8 @@ type Refused struct {
 	zlimit.Rejection
 
 	Minute, Until time.Time // until is later than the end of the minute for a process that could not report
+	// TooLarge is how many of the requests asked for more than the limit can hold. Impossible says that all did.
+	TooLarge int64
 }
 
 // End returns until when the limit may have refused, as seen now: the end of the minute, or of the one in question, where its refusals may be
@@ -43,11 +45,28 @@ func (p *Past) Refusals(ctx context.Context, from, to time.Time) (all []Refused,
 	for _, minute := range minutes {
 		for _, r := range minute.Heaviest {
 			if r.Resource == p.resource {
-				all = append(all, Refused{r, minute.From, minute.To})
+				all = add(all, Refused{r, minute.From, minute.To, 0})
 			}
 		}
 	}
 	return all, nil
+}
+
+// add adds refusals to others. One limit has one entry for a minute, whether or not the requests were too large.
+func add(all []Refused, r Refused) []Refused {
+	if r.Impossible {
+		r.TooLarge = r.Count
+	}
+	for i := range all {
+		o := &all[i]
+		same := o.Entity == r.Entity && o.Limit == r.Limit && o.LimitEntity == r.LimitEntity && o.LimitResource == r.LimitResource
+		if same && o.Minute.Equal(r.Minute) && o.Until.Equal(r.Until) {
+			o.Count, o.AtLeast, o.AtMost, o.TooLarge = o.Count+r.Count, o.AtLeast+r.AtLeast, o.AtMost+r.AtMost, o.TooLarge+r.TooLarge
+			o.Impossible = o.Impossible && r.Impossible
+			return all
+		}
+	}
+	return append(all, r)
 }
 
 // Of returns the refusals of an entity's requests.
@@ -68,23 +87,6 @@ func By(refused []Refused, entity string) (all []Refused) {
 		}
 	}
 	return all
-}
-
-// An Answer says what refused at a time: a switch, or else limits in its minute, or else the nearest limit.
-type Answer struct {
-	Off     *Level // whose switch counted; nil for none
-	During  []Refused
-	Nearest *Refused
-}
-
-// Answer returns what refused from a time to the end of its minute, or at a moment. A switch that was set in that minute is later than the
-// refusals of it may be.
-func (h *History) Answer(refused []Refused, at, end time.Time) (a Answer) {
-	a.During, a.Nearest = During(refused, at)
-	if a.Off = h.Off(end); len(a.During) > 0 && h.Off(at) == nil {
-		a.Off = nil
-	}
-	return a
 }
 
 // During returns the refusals in the minute of a time, the most frequent first, and otherwise the nearest one. A report that begins in the

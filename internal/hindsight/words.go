@@ -73,6 +73,40 @@ func (w *Words) by(s *Stretch) string {
 	return ", set"
 }
 
+// Span says when a switch was on within the time in question: "" for all of it.
+func (w *Words) Span(s *Switch) string {
+	switch {
+	case s.Whole():
+		return ""
+	case s.From.IsZero() && s.To.IsZero():
+		return "for a part of it"
+	case s.From.IsZero():
+		return "until " + w.Second(s.To)
+	case s.To.IsZero():
+		return "from " + w.Second(s.From)
+	default:
+		return "from " + w.Second(s.From) + " to " + w.Second(s.To)
+	}
+}
+
+// Author says who set a switch, and who lifted it, as far as that is kept, beginning with a comma.
+func (w *Words) Author(s *Switch) (text string) {
+	if by := s.By; by != nil {
+		text = ", set"
+		if who := w.Who(by); who != "" {
+			text += " by " + who
+		}
+		text += " at " + w.Moment(by.Time)
+	}
+	if by := s.Lifted; by != nil {
+		text += ", lifted"
+		if who := w.Who(by); who != "" {
+			text += " by " + who
+		}
+	}
+	return text
+}
+
 // now compares the limit with the present one.
 func (w *Words) now(then, now *zlimit.Limit) string {
 	switch {

@@ -360,8 +360,8 @@ func TestWhy(t *testing.T) {
 	if got := v.headline(t, ask(before.Add(-9*time.Minute))); !strings.Contains(got, "The nearest was at") || !strings.HasSuffix(got, ", by rpm of team") {
 		t.Errorf("the headline of an earlier time is %q, want the nearest refusal", got)
 	}
-	if got := v.headline(t, ask(before.Add(-2*time.Hour))); !strings.HasPrefix(got, "No refusal of alice for gpt is reported around") {
-		t.Errorf("the headline of a time without refusals is %q", got)
+	if got := v.headline(t, ask(before.Add(-2*time.Hour))); !strings.HasPrefix(got, "No limits of alice for gpt were stored at ") {
+		t.Errorf("the headline of a time without limits is %q", got)
 	}
 	if status, _ := v.get(t, "/why?id=alice&resource=gpt&at="+before.Add(time.Hour).Format("15:04")); status != http.StatusOK {
 		t.Errorf("a clock time that is still to come today is %d, want that of yesterday", status)

@@ -76,22 +76,19 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return view{}, err
 	}
 	v := view{Title: "Why " + named(q.id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(q.id), entityURL(q.id, q.resource)}, {"why", ""}}}
-	e, err := p.Limiter.Entities.Get(ctx, q.id)
-	if err != nil && !isNotFound(err) {
-		return v, err
-	}
-	parents, err := p.feed.lineage(ctx, e.ParentID)
-	if err != nil {
-		return v, err
-	}
-	past := &past{page: p, q: q, kept: hindsight.New(p.Limiter, q.resource), lineage: append([]string{q.id}, parents...)}
+	past := &past{page: p, q: q, kept: hindsight.New(p.Limiter, q.resource)}
 	from, to := q.window()
 	reported, err := past.kept.Refusals(ctx, from, to)
 	if err != nil {
 		return v, err
 	}
 	refused := hindsight.Of(reported, q.id)
-	if err := p.whyHead(ctx, &v, past, refused); err != nil {
+	answer, err := past.kept.Answer(ctx, q.id, refused, q.at, q.end)
+	if err != nil {
+		return v, err
+	}
+	past.charged = answer.Charged
+	if err := p.whyHead(ctx, &v, past, &answer); err != nil {
 		return v, err
 	}
 	for i := range refused {

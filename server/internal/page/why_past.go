@@ -17,14 +17,18 @@ type past struct {
 	q    *whyQuery
 
 	kept    *hindsight.Past
-	lineage []string // the entity and its parents as they are now
+	charged hindsight.Charged
 }
 
 // changes adds the changes around the time, and for each level the last one before.
 func (p *past) changes(ctx context.Context, body *whyBody) error {
 	from, to := p.q.window()
 	known := false
-	for _, subject := range append(slices.Clone(p.lineage), zlimit.AuditResource(p.q.resource), zlimit.AuditSystem) {
+	subjects := slices.Clone(p.charged.Entities)
+	for _, resource := range p.charged.Resources {
+		subjects = append(subjects, zlimit.AuditResource(resource))
+	}
+	for _, subject := range append(subjects, zlimit.AuditSystem) {
 		events, err := p.kept.Events(ctx, subject)
 		if err != nil {
 			return err
@@ -58,8 +62,12 @@ func (p *past) changes(ctx context.Context, body *whyBody) error {
 func (p *past) usage(ctx context.Context, body *whyBody) error {
 	from, to := p.q.window()
 	known := false
-	for _, subject := range p.lineage {
-		q := zlimit.UsageQuery{Entity: subject, Resource: p.q.resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(from), To: to}
+	for _, at := range p.charged.Levels() {
+		subject, wider := at.Entity, ""
+		if at.Resource != p.q.resource {
+			wider = " of " + named(at.Resource)
+		}
+		q := zlimit.UsageQuery{Entity: subject, Resource: at.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(from), To: to}
 		for s, err := range p.page.Limiter.Usage.Snapshots(ctx, q) {
 			if err != nil {
 				return err
@@ -69,7 +77,7 @@ func (p *past) usage(ctx context.Context, body *whyBody) error {
 			for _, limit := range slices.Sorted(maps.Keys(s.Consumed)) {
 				parts = append(parts, amount(limit, s.Consumed[limit].Float64())+" "+titled(limit))
 			}
-			body.Rows = append(body.Rows, whyRow{at: s.Start, Tag: "used", Class: "off", Whose: named(subject), URL: entityURL(subject, p.q.resource), What: strings.Join(parts, ", ") + ", in the hour from here"})
+			body.Rows = append(body.Rows, whyRow{at: s.Start, Tag: "used", Class: "off", Whose: named(subject), URL: entityURL(subject, at.Resource), What: strings.Join(parts, ", ") + wider + ", in the hour from here"})
 		}
 	}
 	if !known {

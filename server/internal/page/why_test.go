@@ -99,3 +99,48 @@ func TestWhyDisabledLater(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyElsewhere: the screen names a switch at a parent and at a wider resource, for a part of a minute, and a limit of a wider resource.
+func TestWhyElsewhere(t *testing.T) {
+	handle := newStore(t)
+	now := time.Date(2026, 2, 20, 9, 30, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	v := visitAt(t, handle, clock)
+	v.signIn(t, "viewer")
+	ctx := zlimit.ContextWithPrincipal(t.Context(), "olga")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
+		_, err := v.limiter.Entities.Create(ctx, e)
+		must(err)
+	}
+	must(v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 2)}}))
+	must(v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "chat"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 2000)}}))
+	must(v.limiter.Resources.Put(ctx, zlimit.Resource{ID: "chat", Within: "models"}))
+	now = now.Add(10 * time.Minute)
+	reporting, err := zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithClock(clock))
+	must(err)
+	for _, n := range []int64{1, 2, 7} {
+		_, _ = reporting.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "chat", Consume: zlimit.Amounts{"tpm": n}})
+	}
+	must(reporting.Close())
+	now = now.Add(5*time.Minute + 5*time.Second)
+	for _, at := range []zlimit.Level{{Entity: "team"}, {Resource: "models"}} {
+		_, err = v.limiter.Limits.Disable(ctx, at, nil)
+		must(err)
+		now = now.Add(12 * time.Second)
+		_, err = v.limiter.Limits.LeaveSwitch(ctx, at, nil)
+		must(err)
+		now = now.Add(5*time.Minute - 12*time.Second)
+	}
+	v.screen(t, "/why?id=alice&resource=chat&at=09:40", "alice was refused at 09:40 by tpm for models", "2 times in the minute. The limit was 2 a minute , set by olga at 09:30, as now. Of the requests 1 asked for more than the limit can hold")
+	v.screen(t, "/why?id=alice&resource=chat&at=09:45", "alice was disabled for chat at 09:45",
+		"Requests were rejected from 09:45:05 to 09:45:17. The switch was at the default level of team , set by olga at 09:45, lifted by olga.")
+	v.screen(t, "/why?id=alice&resource=chat&at=09:50", "alice was disabled for chat at 09:50", "The switch was at the resource models , set by olga")
+	v.screen(t, "/why?id=alice&resource=chat&at=09:51", "alice was disabled for chat until 09:50:17", "A process may reject requests for another minute.")
+	v.screen(t, "/why?id=nobody&resource=nothing&at=09:51", "No limits of nobody for nothing were stored at 09:51")
+}

@@ -45,7 +45,8 @@ func (t *top) printRejected(p *show.Page, look *TopLook) {
 	p.Linef("%s  rejections of %s in %s; this look: %s, %s read units", look.Time.Format(time.DateTime), of, show.Brief(t.within),
 		show.Counted(look.Calls, "call"), show.Decimal(look.ReadUnits))
 	if r.Reports == 0 {
-		p.Linef("nothing was reported: processes report rejections with zlimit.WithRejectionReports")
+		p.Linef("nothing was reported yet: a process reports its rejections a minute after the first one, where it is set to,")
+		p.Linef("by zlimit.WithRejectionReports in Go, and by dashboard: true in the file of zlimitd")
 		return
 	}
 	rows := make([][]string, len(r.Heaviest))
@@ -60,9 +61,21 @@ func (t *top) printRejected(p *show.Page, look *TopLook) {
 		}
 		share := float64(row.Count) / float64(max(r.Total, 1))
 		rows[i] = []string{
-			row.Entity, row.Resource, row.Limit, of, count, strconv.Itoa(int(share*100+0.5)) + " %", show.Bar(share, 10, "█", "░"),
+			row.Entity, row.Resource, limitOf(&row), of, count, strconv.Itoa(int(share*100+0.5)) + " %", show.Bar(share, 10, "█", "░"),
 		}
 	}
 	p.Table([]string{"entity", "resource", "limit", "of", "rejected>", "share>", ""}, rows)
 	p.Linef("all: %s in %s", show.Counted(int(r.Total), "rejection"), show.Counted(r.Reports, "report"))
+}
+
+// limitOf names the limit, with its resource if that is a wider one, and says if the requests were larger than it.
+func limitOf(r *zlimit.Rejection) string {
+	text := r.Limit
+	if r.LimitResource != r.Resource {
+		text += " for " + r.LimitResource
+	}
+	if r.Impossible {
+		text += ", too large for it"
+	}
+	return text
 }

@@ -2,7 +2,6 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,8 +73,9 @@ func ExplainCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "explain ENTITY RESOURCE [--at TIME]",
 		Short: "Show on a time line why requests were rejected",
 		Long: `Explain says which limit refused an entity at a time, how often in that minute,
-what the limit was then, who had set it, and what it is now. If no refusal is
-reported then, it names the nearest one.
+what the limit was then, who had set it, and what it is now. It names a switch
+that rejected requests, at any level that they are charged to, and for which
+part of that minute. If nothing refused then, it names the nearest refusal.
 
 Below that is what is known of the entity and the resource around the time:
 limits that held then and changes of them, switches, grants and resets,
@@ -132,67 +132,20 @@ type explanation struct {
 	now  time.Time
 }
 
-// A charged names what requests are charged to.
-type charged struct {
-	entities  []string // the entity, then its parents
-	resources []string // the resource, then the wider ones
-}
-
-// chargedBy reads what requests of an entity and a resource are charged to: a read for each entity, and one for each resource.
-func chargedBy(ctx context.Context, l *zlimit.RateLimiter, entity, resource string) (c charged, err error) {
-	parentOf := func(id string) (string, error) {
-		found, err := l.Entities.Get(ctx, id)
-		if errors.Is(err, zlimit.ErrEntityNotFound) {
-			return "", nil // an entity without a record has no parent
-		}
-		return found.ParentID, err
-	}
-	if c.entities, err = upward(entity, parentOf); err != nil {
-		return c, err
-	}
-	c.resources, err = upward(resource, func(id string) (string, error) {
-		found, err := l.Resources.Get(ctx, id)
-		return found.Within, err
-	})
-	return c, err
-}
-
-// upward returns a name and those above it. Another program may have made a circle, which ends it.
-func upward(name string, above func(string) (string, error)) (names []string, err error) {
-	for err == nil && name != "" && !slices.Contains(names, name) {
-		names = append(names, name)
-		name, err = above(name)
-	}
-	return names, err
-}
-
-// levels returns an entity and a resource for each bucket that requests are charged to.
-func (c *charged) levels() (all []zlimit.Level) {
-	for _, entity := range c.entities {
-		for _, resource := range c.resources {
-			all = append(all, zlimit.Level{Entity: entity, Resource: resource})
-		}
-	}
-	return all
-}
-
-// concerns reports whether an event of one of the entities is about what requests are charged to.
-func (c *charged) concerns(event zlimit.AuditEvent) bool {
-	return event.Resource == "" || event.Resource == zlimit.DefaultResource || slices.Contains(c.resources, event.Resource)
-}
-
 func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine, error) {
 	t := e.line
-	to, err := chargedBy(ctx, l, t.Entity, t.Resource)
+	past := hindsight.New(l, t.Resource)
+	to, err := e.rejections(ctx, past, &t)
 	if err != nil {
 		return nil, err
 	}
-	for _, read := range []func(context.Context, *zlimit.RateLimiter, *TimeLine, charged) error{e.changes, e.rejections, e.consumption} {
-		if err := read(ctx, l, &t, to); err != nil {
-			return nil, err
-		}
+	if err := e.changes(ctx, l, &t, &to); err != nil {
+		return nil, err
 	}
-	if err := t.known(ctx, l); err != nil {
+	if err := e.consumption(ctx, l, &t, &to); err != nil {
+		return nil, err
+	}
+	if err := t.noteUnknown(ctx, l); err != nil {
 		return nil, err
 	}
 	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: t.Entity, Resource: t.Resource, Parents: true})
@@ -208,9 +161,9 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 }
 
 // changes adds the changes of the range, and the last one before it of each level.
-func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, to charged) error {
-	subjects := slices.Clone(to.entities)
-	for _, resource := range to.resources {
+func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, to *hindsight.Charged) error {
+	subjects := slices.Clone(to.Entities)
+	for _, resource := range to.Resources {
 		subjects = append(subjects, zlimit.AuditResource(resource))
 	}
 	known := false
@@ -221,7 +174,7 @@ func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *Time
 				return err
 			}
 			known = true
-			if !to.concerns(event) {
+			if r := event.Resource; r != "" && r != zlimit.DefaultResource && !slices.Contains(to.Resources, r) {
 				continue
 			}
 			m := Moment{
@@ -245,13 +198,12 @@ func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *Time
 	return nil
 }
 
-// rejections adds what processes have reported, by minute, and the answer.
-func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, _ charged) (err error) {
-	past := hindsight.New(l, t.Resource)
+// rejections adds what processes have reported, by minute, and the answer. It returns what requests were charged to.
+func (e explanation) rejections(ctx context.Context, past *hindsight.Past, t *TimeLine) (to hindsight.Charged, err error) {
 	var reported []hindsight.Refused
-	if to := minTime(t.To, e.now.Add(time.Minute)); t.From.Before(to) {
-		if reported, err = past.Refusals(ctx, t.From, to); err != nil {
-			return err
+	if until := minTime(t.To, e.now.Add(time.Minute)); t.From.Before(until) {
+		if reported, err = past.Refusals(ctx, t.From, until); err != nil {
+			return to, err
 		}
 		if len(reported) == 0 {
 			t.Notes = append(t.Notes, "no rejections are reported around this time: processes report them with zlimit.WithRejectionReports in Go, and zlimitd "+
@@ -263,20 +215,20 @@ func (e explanation) rejections(ctx context.Context, l *zlimit.RateLimiter, t *T
 	for _, r := range append(slices.Clone(refused), children...) {
 		t.Moments = append(t.Moments, Moment{
 			Time: r.Minute, Kind: kindRejected, Level: zlimit.Level{Entity: r.LimitEntity}, Entity: r.Entity, Limit: r.Limit, Count: r.Count,
-			Text: fmt.Sprintf("%s of %s by limit %s", times(&r, "request"), r.Entity, r.Limit),
+			Text: fmt.Sprintf("%s of %s by limit %s", times(&r, "request"), r.Entity, refusingFor(&r)),
 		})
 	}
 	if len(refused) == 0 {
 		refused = children
 	}
-	t.Answer, err = answer(ctx, l, past, t, refused, e.now)
-	return err
+	t.Answer, to, err = answer(ctx, past, t, refused, e.now)
+	return to, err
 }
 
 // consumption adds what was consumed, by hour.
-func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, charge charged) error {
+func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, to *hindsight.Charged) error {
 	known := false
-	for _, at := range charge.levels() {
+	for _, at := range to.Levels() {
 		q := zlimit.UsageQuery{
 			Entity: at.Entity, Resource: at.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(t.From), To: t.To,
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -32,39 +33,101 @@ func parseClock(text string, now time.Time) (time.Time, bool) {
 }
 
 // answer says what refused at the time, how often, what that limit was then, and what it is now.
-func answer(ctx context.Context, l *zlimit.RateLimiter, past *hindsight.Past, t *TimeLine, refused []hindsight.Refused, now time.Time) (string, error) {
-	history, err := past.History(ctx, t.Entity)
-	if err != nil {
-		return "", err
-	}
+func answer(ctx context.Context, past *hindsight.Past, t *TimeLine, refused []hindsight.Refused, now time.Time) (string, hindsight.Charged, error) {
 	asked := Moment{Time: t.At, Kind: kindAsked}
-	at := asked.when()
-	a := history.Answer(refused, t.At, asked.order())
-	switch {
-	case a.Off != nil && a.Off.Off == true:
-		return fmt.Sprintf("%s was disabled for %s at %s: every request was rejected. The switch was at %s%s.", t.Entity, t.Resource, at, a.Off.At, setBy(a.Off)), nil
-	case len(a.During) > 0:
+	a, err := past.Answer(ctx, t.Entity, refused, t.At, asked.order())
+	if err != nil {
+		return "", a.Charged, err
+	}
+	text, err := answerText(ctx, past, t, &a, asked.when(), now)
+	return text, a.Charged, err
+}
+
+func answerText(ctx context.Context, past *hindsight.Past, t *TimeLine, a *hindsight.Answer, at string, now time.Time) (string, error) {
+	words := explainWords()
+	if a.ByLimit() || len(a.During) > 0 && a.Off == nil {
 		first := &a.During[0]
-		then, err := limitThen(ctx, l, past, first, t, now)
-		return fmt.Sprintf("%s was refused at %s by limit %s: %s.%s", first.Entity, at, refusing(first), often(a.During), then), err
-	case a.Off != nil && a.Off.Off == string(zlimit.SwitchBypassed):
-		return fmt.Sprintf("%s was not limited for %s at %s. The bypass was at %s%s.", t.Entity, t.Resource, at, a.Off.At, setBy(a.Off)), nil
+		then, err := past.Then(ctx, words, first, t.At, now)
+		text := fmt.Sprintf("%s was refused at %s by limit %s: %s.%s", first.Entity, at, refusing(first), often(a.During), then)
+		if a.Off != nil {
+			text += " " + switchedText(words, t, a.Off, at)
+		}
+		return text, err
+	}
+	switch {
+	case a.Off != nil:
+		return switchedText(words, t, a.Off, at) + alsoRefused(a.During), nil
+	case a.Bypass != nil:
+		return fmt.Sprintf("%s was not limited for %s at %s. The bypass was at %s%s.", t.Entity, t.Resource, at, a.Bypass.At, words.Author(&hindsight.Switch{Level: *a.Bypass})), nil
+	case a.Late != nil:
+		return fmt.Sprintf("%s was disabled for %s until %s, and a process may reject requests for another minute. The switch was at %s%s.",
+			t.Entity, t.Resource, words.Second(a.Late.To), a.Late.At, words.Author(a.Late)), nil
 	case a.Nearest != nil:
 		r := a.Nearest
-		then, err := limitThen(ctx, l, past, r, t, now)
+		then, err := past.Then(ctx, words, r, t.At, now)
 		return fmt.Sprintf("No refusal of %s for %s is reported at %s. The nearest was at %s: limit %s refused %s %s.%s", t.Entity, t.Resource, at,
 			r.Minute.UTC().Format("2006-01-02 15:04"), refusing(r), r.Entity, often([]hindsight.Refused{*r}), then), err
+	case a.Unlimited:
+		return fmt.Sprintf("No limits of %s for %s were stored at %s, nor any of what it is charged to: a request needs limits of its own, or ends with an error.",
+			t.Entity, t.Resource, at), nil
 	default:
 		return fmt.Sprintf("No refusal of %s for %s is reported from %s to %s.", t.Entity, t.Resource, t.From.Format(time.DateTime), t.To.Format(time.DateTime)), nil
 	}
 }
 
-// refusing names the limit, with its entity if that is a parent.
-func refusing(r *hindsight.Refused) string {
-	if r.LimitEntity == r.Entity {
-		return r.Limit
+// switchedText says that a switch rejected requests, and when.
+func switchedText(words *hindsight.Words, t *TimeLine, s *hindsight.Switch, at string) string {
+	text := fmt.Sprintf("%s was disabled for %s at %s: every request was rejected.", t.Entity, t.Resource, at)
+	if !s.Whole() {
+		text = fmt.Sprintf("%s was disabled for %s at %s, %s: requests were rejected then.", t.Entity, t.Resource, at, words.Span(s))
 	}
-	return r.Limit + " of " + r.LimitEntity
+	return text + fmt.Sprintf(" The switch was at %s%s.", s.At, words.Author(s))
+}
+
+// alsoRefused says that limits refused beside a switch. It begins with a space.
+func alsoRefused(during []hindsight.Refused) string {
+	if len(during) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" In that minute limit %s refused %s %s.", refusing(&during[0]), during[0].Entity, often(during))
+}
+
+// explainWords writes limits as commands take them, with dollars marked, and times in UTC.
+func explainWords() *hindsight.Words {
+	return &hindsight.Words{
+		Limit: func(l *zlimit.Limit, level *hindsight.Level) string {
+			_, text, _ := strings.Cut(l.String(), "=")
+			if l.Name == grammar.Money {
+				text = "$" + text
+			}
+			if level != nil {
+				text += " (" + level.At.String() + ")"
+			}
+			return text
+		},
+		Who:    func(e *zlimit.AuditEvent) string { return e.Principal },
+		Moment: func(t time.Time) string { return t.UTC().Format(time.DateTime) },
+		Second: func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
+	}
+}
+
+// refusing names the limit, with its entity and its resource if the request has others.
+func refusing(r *hindsight.Refused) string {
+	text := r.Limit
+	if r.LimitEntity != r.Entity {
+		text += " of " + r.LimitEntity
+	}
+	if r.LimitResource != r.Resource {
+		text += " for " + r.LimitResource
+	}
+	return text
+}
+
+// refusingFor names the limit, with its resource if that is a wider one.
+func refusingFor(r *hindsight.Refused) string {
+	own := *r
+	own.LimitEntity = own.Entity
+	return refusing(&own)
 }
 
 // often is how often the first of some refusals occurred, and the others.
@@ -88,52 +151,8 @@ func times(r *hindsight.Refused, unit string) string {
 	return show.Counted(int(r.Count), unit)
 }
 
-// limitThen says what a limit was when it refused, and what it is now. It begins with a space.
-func limitThen(ctx context.Context, l *zlimit.RateLimiter, past *hindsight.Past, r *hindsight.Refused, t *TimeLine, now time.Time) (string, error) {
-	history, err := past.History(ctx, r.LimitEntity)
-	if err != nil {
-		return "", err
-	}
-	resolved, err := l.Limits.Resolve(ctx, r.LimitEntity, t.Resource)
-	if err != nil && !errors.Is(err, zlimit.ErrNoLimits) {
-		return "", err
-	}
-	var present *zlimit.Limit
-	if i := slices.IndexFunc(resolved.Limits, func(of zlimit.Limit) bool { return of.Name == r.Limit }); i >= 0 {
-		present = &resolved.Limits[i]
-	}
-	words := hindsight.Words{
-		Limit: func(l *zlimit.Limit, level *hindsight.Level) string {
-			_, text, _ := strings.Cut(l.String(), "=")
-			if level != nil {
-				text += " (" + level.At.String() + ")"
-			}
-			return text
-		},
-		Who:    func(e *zlimit.AuditEvent) string { return e.Principal },
-		Moment: func(t time.Time) string { return t.UTC().Format(time.DateTime) },
-		Second: func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
-	}
-	if text := words.Sentence(history.Stretches(r.Limit, r.Minute, r.End(t.At, now)), present); text != "" {
-		return " " + text, nil
-	}
-	return "", nil
-}
-
-// setBy says by whom and when a level was set, beginning with a comma.
-func setBy(level *hindsight.Level) string {
-	switch by := level.By; {
-	case by == nil:
-		return ""
-	case by.Principal == "":
-		return ", set at " + by.Time.UTC().Format(time.DateTime)
-	default:
-		return ", set by " + by.Principal + " at " + by.Time.UTC().Format(time.DateTime)
-	}
-}
-
-// known returns an error where the entity has neither a moment of its own nor a record, limits, a bucket or an event.
-func (t *TimeLine) known(ctx context.Context, l *zlimit.RateLimiter) error {
+// noteUnknown notes that the entity has neither a moment of its own nor a record, limits, a bucket or an event.
+func (t *TimeLine) noteUnknown(ctx context.Context, l *zlimit.RateLimiter) error {
 	if slices.ContainsFunc(t.Moments, func(m Moment) bool { return m.Level.Entity == t.Entity || m.Entity == t.Entity }) {
 		return nil
 	}
@@ -149,5 +168,6 @@ func (t *TimeLine) known(ctx context.Context, l *zlimit.RateLimiter) error {
 	for _, err := range l.Audit.Events(ctx, t.Entity, zlimit.AuditQuery{Limit: 1}) {
 		return err
 	}
-	return fmt.Errorf("%w: nothing is known of entity %q", zlimit.ErrEntityNotFound, t.Entity)
+	t.Notes = append(t.Notes, fmt.Sprintf("nothing is known of entity %s: no request of it was admitted, and it has no record, limits or changes", t.Entity))
+	return nil
 }
