@@ -32,7 +32,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if r.together != nil {
 		return fs.levelsTogether(ctx, r.together, began)
 	}
-	found, err := fs.climb(ctx, r, began, levels)
+	found, err := fs.climbAgain(ctx, r, began, levels)
 	if err != nil {
 		return nil, err
 	}

@@ -151,17 +151,21 @@ func (r *rotator) copySwitches(ctx context.Context) error {
 // copySwitch gives a level of the new entity its switch. A run before may have done so.
 func (r *rotator) copySwitch(ctx context.Context, resource string, from, to zlimit.Switch) (err error) {
 	at := zlimit.Level{Entity: r.done.To, Resource: resource}
+	var report zlimit.SwitchReport
 	switch {
 	case from == zlimit.SwitchBypassed:
-		if _, err = r.l.Limits.Bypass(ctx, at, nil); err == nil {
+		if report, err = r.l.Limits.Bypass(ctx, at, nil); err == nil {
 			err = r.disable(ctx, resource)
 		}
 	case slices.Contains(r.enabled, resource):
-		_, err = r.l.Limits.Enable(ctx, at, nil)
+		report, err = r.l.Limits.Enable(ctx, at, nil)
 	case resource == "" && to == zlimit.SwitchDisabled:
-		_, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
+		report, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
 	case resource != "" && from == zlimit.SwitchDisabled && to == zlimit.SwitchInherit:
 		_, err = r.l.Limits.Disable(ctx, at, nil)
+	}
+	if report.Everywhere.After(r.done.Served) {
+		r.done.Served = report.Everywhere
 	}
 	return err
 }

@@ -48,7 +48,10 @@ type Rotation struct {
 	Repeated bool           `json:"repeated"` // an earlier run has done all of it
 	// Everywhere is when the suspension holds also for buckets that a process makes meanwhile.
 	Everywhere time.Time `json:"everywhere,omitzero"`
-	Notes      []string  `json:"notes"`
+	// Served is when every process serves the new entity and its children. Most do within seconds: a process checks once a second whether a
+	// switch still refuses requests.
+	Served time.Time `json:"served,omitzero"`
+	Notes  []string  `json:"notes"`
 }
 
 // A Charge is what the new entity has less of a resource, or more, than its limits begin with.

@@ -28,7 +28,8 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
   3. It makes each limit of NEW have what OLD has left: it takes what was used,
      and grants what was topped up. Parents are not charged again.
   4. It moves NEW and the children of OLD to their places, suspends, enables and
-     bypasses what was so for OLD, and lets NEW serve requests.
+     bypasses what was so for OLD, and lets NEW serve requests. Processes that
+     refuse NEW or a child check once a second, and serve them within seconds.
 
 An interrupted run is finished by the same command. No step is done twice, and
 NEW is refused until the last one. Metadata names OLD as rotated_from of NEW,
@@ -113,6 +114,10 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 	p.Linef("usage of the past stays with %s; what %s has less from the beginning is no usage of it", r.From, r.To)
 	if !r.Everywhere.IsZero() {
 		p.Linef("a bucket of %s that a process makes meanwhile is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
+	}
+	if !r.Served.IsZero() {
+		p.Linef("running processes serve %s and its children within seconds; one that was asked for %s before the rotation, and earlier versions, from %s on",
+			r.To, r.To, r.Served.UTC().Format(time.DateTime))
 	}
 	for _, note := range r.Notes {
 		p.Linef("note: %s", note)

@@ -1,0 +1,48 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+)
+
+// A request may be refused since a parent refuses requests, while its entity has another parent by now. The entity's buckets show a move, but a
+// refused request reads none of them, and an entity without limits has none. So such a refusal from memory is checked once a second, as
+// every other one.
+
+// climbAgain appends the levels of a request. It reads the records of the entities below a parent that refuses requests again, unless they
+// were read a moment ago.
+func (fs *families) climbAgain(ctx context.Context, r *Request, began int64, levels []level) ([]level, error) {
+	found, err := fs.climb(ctx, r, began, levels)
+	if err == nil {
+		return found, nil
+	}
+	var disabled *DisabledError
+	if !errors.As(err, &disabled) || disabled.Entity == r.Entity || !fs.rereadBelow(ctx, r, disabled.Entity) {
+		return found, err
+	}
+	return fs.climb(ctx, r, began, levels)
+}
+
+// rereadBelow reads the stored limits of an entity and of its parents below another one again, with their records. It reports whether it read
+// any.
+func (fs *families) rereadBelow(ctx context.Context, r *Request, above string) (read bool) {
+	entity := r.Entity
+	for range MaxDepth {
+		b := fs.memory.Bucket(entity, r.Resource)
+		limits := b.Limits.Load()
+		if limits == nil {
+			return read
+		}
+		if age := fs.now() - limits.ReadAt; age < 0 || age >= disabledFor.Milliseconds() {
+			latest, err := fs.options.Source.After(ctx, b, fs.NextEpoch())
+			if err != nil { // the refusal stands, as that of a bucket which cannot be read
+				return read
+			}
+			limits, read = latest, true
+		}
+		if entity = limits.Lineage.Parent; entity == "" || entity == above {
+			return read
+		}
+	}
+	return read
+}
