@@ -280,7 +280,10 @@ func TestPricesByModel(t *testing.T) {
 	usage := func(prompt, cached, completion int) string {
 		return fmt.Sprintf(`"usage":{"prompt_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens":%d,"total_tokens":%d}`, prompt, cached, completion, prompt+completion)
 	}
+	const svg = `"svg_usage":{"input_tokens":2000,"model":"large","output_tokens":500,"reasoning_tokens":100,"total_tokens":2500}`
 	for _, test := range []struct{ name, kind, answer, want string }{
+		{"the writer of a picture", "/v1/images/generations", `{"data":[],` + svg + `,"usage":{"input_tokens":1000,"output_tokens":100,"total_tokens":1100}}`, "0.0464"},
+		{"the writer of a picture of a response", "/v1/responses", `{"model":"small","output":[{"type":"image_generation_call",` + svg + `}],"usage":{"input_tokens":1000,"output_tokens":100,"total_tokens":1100}}`, "0.0464"},
 		{"two models", "", `{"model":"small","choices":[{"finish_reason":"stop"}],` + usage(3000, 400, 600) + `,"usage_breakdown":{"models":[` + small + `,` + large + `]}}`, "0.04604"},
 		{"the breakdown first", "", `{"usage_breakdown":{"models":[` + large + `,` + small + `]},"model":"small","choices":[{"finish_reason":"stop"}],` + usage(3000, 400, 600) + `}`, "0.04604"},
 		{"a model without a price", "", `{"model":"small","choices":[{"finish_reason":"stop"}],` + usage(2500, 0, 510) + `,"usage_breakdown":{"models":[` + large + `,` + odd + `]}}`, "0.04554"},
@@ -290,9 +293,13 @@ func TestPricesByModel(t *testing.T) {
 			`,"usage_breakdown":{"models":[` + small + `,` + large + `]}}}` + "\n\ndata: [DONE]\n\n", "0.04604"},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", int64(price.Dollar)))
-		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, io.NopCloser(strings.NewReader(test.answer))),
+		path, kind := chatPath, test.kind
+		if strings.HasPrefix(kind, "/") { // the path of a call whose answer is a body
+			path, kind = kind, ""
+		}
+		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {kind}}, io.NopCloser(strings.NewReader(test.answer))),
 			llm.WithPrices("usd", prices(t)))
-		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"small","max_tokens":1000}`))
+		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"small","max_tokens":1000}`))
 		if err != nil {
 			t.Fatal(err)
 		}

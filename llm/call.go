@@ -92,6 +92,7 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 	if q.compacts { // which reads the prompt once more
 		q.call.Input = times(2, q.call.Input)
 	}
+	q.call.Service = cmp.Or(q.call.Service, p.format.service)
 	q.call.Models = q.named(p.format.DefaultModel)
 	if !p.format.InputOnly {
 		q.estimateOutput(c.output)

@@ -12,7 +12,8 @@ import (
 // The place of a count may have brackets behind the name of an array. The count is then the sum over the elements, or
 // over those that the brackets describe: usage.details[ttl=1h].tokens, output[type=search&status!=failed]. A place that
 // ends with brackets counts elements. A plus before a place says that the provider's other counts do not include it:
-// +usage.steps[type=summary].tokens. An element of a sum that has a member model is priced as a call of that model.
+// +usage.steps[type=summary].tokens. An element of a sum that has a member model is priced as a call of that model. An
+// object in place of an array is one element.
 //
 // All formats read the same parts of a request: the model, whether to stream, texts, pictures and files. They read the
 // bound of the answer under the names of the known APIs.
@@ -56,6 +57,7 @@ type Format struct {
 	// have. A place with an equals sign, such as status=failed, has that value then.
 	Failure []string `json:"failure,omitempty"`
 
+	service  string   // the class of all calls, where nothing else names one
 	again    []string // of Text, what repeats the pieces of a stream
 	pictures []string // what the model draws, whose data come before the usage
 	sounds   []string // what it says, in base64

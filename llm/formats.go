@@ -161,6 +161,9 @@ var responseCounts = map[string]Count{
 	"+tool_usage.image_gen.output_tokens":                                                             CountOutput,
 	"+tool_usage.image_gen.input_tokens_details.image_tokens":                                         CountImageInput,
 	"+tool_usage.image_gen.output_tokens_details.image_tokens":                                        CountImageOutput,
+	"+output.svg_usage[].input_tokens":                                                                CountInput, // of the model that has written a picture
+	"+output.svg_usage[].output_tokens":                                                               CountOutput,
+	"+output.svg_usage[].reasoning_tokens":                                                            CountReasoning,
 	"+tool_usage.image_gen.cached_tokens":                                                             CountCacheRead,
 	"+tool_usage.image_gen.cached_tokens_details.cached_image_tokens":                                 CountImageCacheRead,
 }
@@ -223,6 +226,10 @@ var mediaCounts = map[string]Count{
 	"usage.total_tokens":                       CountTotal,
 
 	"usage.input_tokens_details.cached_tokens_details.image_tokens": CountImageCacheRead,
+
+	"+svg_usage[].input_tokens":     CountInput, // of the model that has written a picture
+	"+svg_usage[].output_tokens":    CountOutput,
+	"+svg_usage[].reasoning_tokens": CountReasoning,
 }
 
 // The counts that the makers of models on Bedrock and Vertex AI have of their own.
@@ -309,6 +316,10 @@ func Formats() []Format {
 			Failure: []string{"status=failed", "response.status=failed"},
 			id:      []string{"id", "response.id"}, stage: []string{"status", "response.status"},
 			pictures: []string{"output.result", "partial_image_b64"}, soundEvents: true, soundFormat: "pcm16",
+		},
+		{
+			API: "openai decisions", Paths: []string{"/decisions"}, Usage: responseCounts, InputHasCache: true, Model: []string{"model"},
+			Finish: []string{"usage.output_tokens"}, service: "decisions", // which price lists have
 		},
 		{API: APIOpenAIEmbeddings, Paths: deployments("/embeddings"), InputOnly: true, Usage: chat, InputHasCache: true, Model: []string{"model"}},
 		{

@@ -8,7 +8,7 @@ import (
 // usage returns the known usage of the call; atEnd says that the answer came to its end. The tally is locked.
 func (t *tally) usage(atEnd bool) Usage {
 	f := &t.facts
-	u := Usage{Model: cmp.Or(f.model, t.call.Model), Service: f.service, Speed: f.speed, Region: f.region}
+	u := Usage{Model: cmp.Or(f.model, t.call.Model), Service: cmp.Or(f.service, t.format.service), Speed: f.speed, Region: f.region}
 	if t.refused() {
 		return Usage{Model: u.Model}
 	}

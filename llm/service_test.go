@@ -19,7 +19,7 @@ import (
 func TestServiceInEstimates(t *testing.T) {
 	table, err := price.NewTable(map[string]price.Model{"m": {
 		Rates:    price.Rates{price.Input: price.PerMillion("1000"), price.Output: price.PerMillion("1000")},
-		Services: map[string]price.Service{"flex": {Factor: big.NewRat(1, 2)}, "priority": {Factor: big.NewRat(2, 1)}},
+		Services: map[string]price.Service{"flex": {Factor: big.NewRat(1, 2)}, "priority": {Factor: big.NewRat(2, 1)}, "decisions": {Factor: big.NewRat(3, 1)}},
 		Speeds:   map[string]*big.Rat{"fast": big.NewRat(6, 1), "optimized": big.NewRat(3, 1)},
 	}})
 	if err != nil {
@@ -41,6 +41,7 @@ func TestServiceInEstimates(t *testing.T) {
 		{"Converse", converse, `{"inferenceConfig":{"maxTokens":100},"serviceTier":{"type":"priority"}}`, `{"usage":{"inputTokens":0,"outputTokens":10},"stopReason":"end_turn","serviceTier":{"type":"priority"}}`, 200, 20},
 		{"Converse, optimized", converse, `{"inferenceConfig":{"maxTokens":100},"performanceConfig":{"latency":"optimized"}}`, `{"usage":{"inputTokens":0,"outputTokens":10},"stopReason":"end_turn"}`, 300, 10},
 		{"Gemini", gemini, `{"generationConfig":{"maxOutputTokens":100},"serviceTier":"priority"}`, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":0,"candidatesTokenCount":10}}`, 200, 10},
+		{"decisions, which are a class", "/v1/decisions", `{"model":"m"}`, `{"model":"m","usage":{"input_tokens":0,"output_tokens":10}}`, 3 * 1024, 30},
 		{"a stream that breaks off", chatPath, `{"model":"m","max_tokens":100,"service_tier":"priority","stream":true}`, `{"model":"m","choices":[{"delta":{"content":"` + strings.Repeat("word", 10) + `"}}]}`, 200, 20},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 1000*int64(price.Dollar)))

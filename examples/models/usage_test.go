@@ -52,6 +52,11 @@ var reports = []reported{
 	{llm.APIOpenAIImages, "usage", openai.ImagesResponseUsage{}, map[string]string{
 		"input_tokens_details.text_tokens": sumOf, "output_tokens_details.text_tokens": sumOf,
 	}},
+	{llm.APIOpenAIImages, "usage", openai.ImageGenCompletedEventUsage{}, map[string]string{"input_tokens_details.text_tokens": sumOf}},
+	{llm.APIOpenAIImages, "svg_usage", openai.ImagesResponseSvgUsage{}, map[string]string{"total_tokens": sumOf}},
+	{llm.APIOpenAIResponses, "output.svg_usage", responses.ResponseOutputItemImageGenerationCallSvgUsage{}, map[string]string{"total_tokens": sumOf}},
+	{"openai decisions", "usage", openai.DecisionUsage{}, nil},
+	{llm.APIOpenAIAudio, "usage", openai.TranscriptionTextDoneEventUsage{}, map[string]string{"input_token_details.text_tokens": sumOf}},
 	{llm.APIOpenAIAudio, "usage", openai.TranscriptionUsageUnion{}, map[string]string{
 		"input_token_details.text_tokens": sumOf, "seconds": "is the usage of models that count no tokens; their calls are charged an estimate",
 	}},
@@ -66,6 +71,9 @@ var reports = []reported{
 	{llm.APIGeminiContent, "usageMetadata", genai.GenerateContentResponseUsageMetadata{}, map[string]string{"toolUsePromptTokensDetails.tokenCount": partOf}},
 	{llm.APIGeminiInteractions, "usage", interactions.Usage{}, map[string]string{
 		"initial_input_tokens": partOf, "tool_use_tokens_by_modality.tokens": partOf,
+	}},
+	{llm.APIGeminiInteractions, "metadata", interactions.StepDeltaMetadata{}, map[string]string{
+		"total_usage.initial_input_tokens": partOf, "total_usage.tool_use_tokens_by_modality.tokens": partOf,
 	}},
 	{llm.APIBedrockConverse, "usage", types.TokenUsage{}, nil},
 }
