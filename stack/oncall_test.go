@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +27,23 @@ var services = map[string]string{
 	"ChangeMessageVisibility": "sqs", "DeleteMessage": "sqs", "GetQueueAttributes": "sqs", "ReceiveMessage": "sqs",
 }
 
-// TestOnCallPolicy holds the policy of the page for those on call against the calls of stack status and of redriving dead letters, both ways.
+// byHand finds commands of AWS's own on a page: a service, and an operation or a command of several.
+var byHand = regexp.MustCompile(`aws ([a-z]+) ([a-z-]+)`)
+
+// actionOf returns the action of a command of AWS's own, such as aws lambda update-event-source-mapping.
+func actionOf(service, command string) string {
+	if service == "logs" && command == "tail" {
+		return "logs:FilterLogEvents"
+	}
+	action := service + ":"
+	for word := range strings.SplitSeq(command, "-") {
+		action += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return action
+}
+
+// TestOnCallPolicy holds the policy of the page for those on call against the calls of stack status and of redriving dead letters, and
+// against the commands of AWS's own on that page, both ways.
 func TestOnCallPolicy(t *testing.T) {
 	page, err := pages.Read("..", "docs/operations.md")
 	check.Fatal(t, "pages.Read()", err)
@@ -73,6 +91,15 @@ func TestOnCallPolicy(t *testing.T) {
 	letters, err := manager(s).DeadLetters(t.Context(), "limits", true, false)
 	if err != nil || len(letters) != 2 || !slices.ContainsFunc(letters, func(l stack.DeadLetter) bool { return l.Outcome == stack.LetterRedriven }) {
 		t.Fatalf("DeadLetters() = %s, %v, want one of two redriven", fmt.Sprint(letters), err)
+	}
+	text, err := os.ReadFile("../docs/operations.md")
+	check.Fatal(t, "os.ReadFile()", err)
+	commands := byHand.FindAllStringSubmatch(string(text), -1)
+	for _, found := range commands {
+		asked[actionOf(found[1], found[2])] = true
+	}
+	if len(commands) < 5 {
+		t.Errorf("the page has the commands %v, want those of the function's log, of the mapping and of the table", commands)
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(asked)), allowed); diff != "" {
 		t.Errorf("the policy of docs/operations.md (-asked +allowed):\n%s", diff)

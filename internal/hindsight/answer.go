@@ -25,7 +25,7 @@ type Answer struct {
 // ByLimit reports whether limits refused before any switch did.
 func (a *Answer) ByLimit() bool { return len(a.During) > 0 && (a.Off == nil || !a.Off.From.IsZero()) }
 
-// Answer says what refused requests of an entity from a time to the end of its minute, or at a moment. The refusals are those of the entity,
+// Answer says what refused requests of an entity from a time to the end of its minute, or at a moment. The refusals are of the entity,
 // or by it. It makes the calls of [Past.History] for each bucket that requests were charged to.
 func (p *Past) Answer(ctx context.Context, entity string, refused []Refused, at, end time.Time) (a Answer, err error) {
 	if a.Charged, err = p.Charged(ctx, entity, at, end); err != nil {

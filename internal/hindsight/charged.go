@@ -73,7 +73,7 @@ func union(names, more []string) []string {
 	return names
 }
 
-// Levels returns an entity and a resource for each bucket: those of the entity itself first.
+// Levels returns an entity and a resource for each bucket: the entity itself first.
 func (c *Charged) Levels() (all []zlimit.Level) {
 	for _, entity := range c.Entities {
 		for _, resource := range c.Resources {

@@ -148,7 +148,7 @@ func (s *setup) compare(table *types.TableDescription, in *dynamodb.CreateTableI
 		}
 	}
 	if len(differs) > 0 {
-		logger.Warn("zlimit: the table exists and is left as it is; change its settings with UpdateTable",
+		logger.Warn("zlimit: the table exists and is left as it is; aws dynamodb update-table changes its settings",
 			"table", s.name, "different", differs)
 	}
 }
