@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -319,15 +318,15 @@ func TestRacesEnd(t *testing.T) {
 		other := newLimiter(t, s, zlimit.WithClock(running), zlimit.WithFreshness(0))
 		setSystem(t, other, zlimit.PerMinute("rpm", test.perMinute))
 		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-		way := &interrupted{Store: store.Of(s)}
+		way := hook(s)
 		l := newLimiter(t, zlimit.StoreOn(way), zlimit.WithClock(running), zlimit.WithFreshness(0))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		var first func()
 		first = func() {
 			acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-			way.set(first)
+			way.once(first)
 		}
-		way.set(first)
+		way.once(first)
 		for range 10 {
 			lost := l.Stats().LostRaces
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))

@@ -373,10 +373,10 @@ func TestTableAuditRetention(t *testing.T) {
 // In TestSetAuditRetentionOfAnother, another process sets the retention between the look and the write. Neither write is
 // lost, and the last one holds.
 func TestSetAuditRetentionOfAnother(t *testing.T) {
-	p := &interrupted{Store: store.Of(newMemory(t))}
+	p := hook(newMemory(t))
 	l, other := newLimiter(t, zlimit.StoreOn(p)), newLimiter(t, zlimit.StoreOn(p.Store))
 	for i, days := range []time.Duration{30, 60} { // a new record, and one that is there
-		p.set(func() {
+		p.once(func() {
 			check.Error(t, "SetAuditRetention()", other.SetAuditRetention(context.Background(), (days+1)*zlimit.Day))
 		})
 		check.Fatal(t, "SetAuditRetention()", l.SetAuditRetention(context.Background(), days*zlimit.Day))

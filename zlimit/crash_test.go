@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -104,7 +105,7 @@ func (c *killedProcess) discard(ctx context.Context, entity string) {
 // under way, and shares add up. Once the bucket has filled up, nothing is missing.
 func TestCrashes(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(operations)) {
-		for _, how := range []crash{crashBefore, crashAfter} {
+		for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
 			t.Run(fmt.Sprintf("%s, killed %s", name, how), func(t *testing.T) {
 				for at := 1; killAt(t, name, at, how); at++ {
 					if at == 100 {
@@ -117,12 +118,12 @@ func TestCrashes(t *testing.T) {
 }
 
 // killAt kills a process at a call of an operation; false when the operation ends before that.
-func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
+func killAt(t *testing.T, name string, at int, how faulttest.Crash) (killed bool) {
 	t.Helper()
 	ctx := context.Background()
 	op := operations[name]
 	w := newWitness(store.Of(newMemory(t)))
-	m := &mortal{Store: w}
+	m := faulttest.NewMortal(w)
 	clock := newClock()
 	survivor := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(clock.now))
 	putChain(t, survivor, "org", "team", "key-1")
@@ -144,10 +145,10 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 		before[entity] = w.counted(entity, "tpd")
 	}
 
-	m.kill(at, how)
+	m.Kill(at, how)
 	err = op.run(ctx, c)
-	died := m.died()
-	m.kill(0, "") // the process is gone; what it holds is lost, and only its goroutines end
+	died := m.Died()
+	m.Kill(0, "") // the process is gone; what it holds is lost, and only its goroutines end
 
 	for entity, counted := range before {
 		least, most := counted-float64(op.back), counted+float64(op.leak)

@@ -149,9 +149,9 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	operator := newLimiter(t, s)
-	before := &interrupted{Store: store.Of(s)}
+	before := hook(s)
 	l := newLimiter(t, zlimit.StoreOn(before))
-	before.set(func() {
+	before.once(func() {
 		if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 7)}}); err != nil {
 			t.Errorf("Limits.Set() = %v", err)
 		}

@@ -204,11 +204,11 @@ func TestSetParentRefuses(t *testing.T) {
 func TestMovesMakeNoCircle(t *testing.T) {
 	ctx := context.Background()
 	for _, parent := range []string{"b", "b1"} {
-		before := &interrupted{Store: store.Of(newMemory(t))}
+		before := hook(newMemory(t))
 		l, other := newLimiter(t, zlimit.StoreOn(before)), newLimiter(t, zlimit.StoreOn(before.Store))
 		newChains(t, l, []string{"a"}, []string{"b", "b1"})
 		var first error
-		before.set(func() { _, first = other.Entities.SetParent(ctx, "b", "a") })
+		before.once(func() { _, first = other.Entities.SetParent(ctx, "b", "a") })
 		_, err := l.Entities.SetParent(ctx, "a", parent)
 		var v *zlimit.ValidationError
 		if first != nil || !errors.As(err, &v) || !strings.Contains(err.Error(), "below the entity itself") {
@@ -225,14 +225,14 @@ func TestMovesMeetRequests(t *testing.T) {
 		for step := 0; ; step++ {
 			c := newClock()
 			at, moved := step, false
-			before := &interrupted{Store: store.Of(newMemory(t)), counts: ofBuckets}
+			before := hookBuckets(store.Of(newMemory(t)))
 			l, other := newLimiter(t, zlimit.StoreOn(before), zlimit.WithClock(c.now)), newLimiter(t, zlimit.StoreOn(before.Store), zlimit.WithClock(c.now))
 			newChains(t, l, []string{"one", "key-1"}, []string{"top", "two"})
 			acquire(t, l, ask(zlimit.Amounts{"rpd": 100}))
 			var move func()
 			move = func() {
 				if at--; at >= 0 {
-					before.set(move)
+					before.once(move)
 					return
 				}
 				if _, err := other.Entities.SetParent(ctx, "key-1", "two"); err != nil {
@@ -240,7 +240,7 @@ func TestMovesMeetRequests(t *testing.T) {
 				}
 				moved = true
 			}
-			before.set(move)
+			before.once(move)
 			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 7}))
 			c.sleep(time.Minute) // the next write is a refill
 			check.Fatal(t, "Consume()", lease.Consume(ctx, zlimit.Amounts{"rpd": 4}))

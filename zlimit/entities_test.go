@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -377,30 +378,30 @@ func TestEntityDeletion(t *testing.T) {
 // TestEntityDeletionSurvivesCrashes kills the process at every call of a deletion, in each way, and deletes again.
 func TestEntityDeletionSurvivesCrashes(t *testing.T) {
 	ctx := context.Background()
-	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
+	for _, how := range []faulttest.Crash{faulttest.Before, faulttest.Amid, faulttest.After} {
 		for at := 1; ; at++ {
-			m := &mortal{Store: store.Of(newMemory(t))}
+			m := faulttest.NewMortal(store.Of(newMemory(t)))
 			l := neighbours(t, m)
 			other, err := l.Namespaces.Get(ctx, "other")
 			check.Fatal(t, "Namespaces.Get()", err)
 			before := dump(t, m, l.NS(), other.ID)
-			m.kill(at, how)
+			m.Kill(at, how)
 			err = l.Entities.Delete(ctx, "key-1")
-			if !m.died() {
+			if !m.Died() {
 				if err != nil || at < 15 {
 					t.Errorf("Delete() of %d calls = %v", at-1, err)
 				}
 				break
 			}
-			if !errors.Is(err, errCrash) {
+			if !errors.Is(err, faulttest.ErrKilled) {
 				t.Errorf("killed %s %d: Delete() = %v", how, at, err)
 			}
-			m.kill(0, "")
+			m.Kill(0, "")
 			later := newClock()
 			later.sleep(time.Second)
 			again := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(later.now))
 			err = again.Entities.Delete(ctx, "key-1")
-			if err != nil && (!errors.Is(err, zlimit.ErrEntityNotFound) || how != crashAfter) {
+			if err != nil && (!errors.Is(err, zlimit.ErrEntityNotFound) || how != faulttest.After) {
 				t.Errorf("killed %s %d: Delete() again = %v", how, at, err)
 			}
 			checkDeleted(t, again, before, other.ID)
@@ -571,11 +572,11 @@ func TestRecordsOfOthers(t *testing.T) {
 // TestFamiliesChangeMeanwhile deletes a parent, or creates a child, after it was looked for.
 func TestFamiliesChangeMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, l, zlimit.Entity{ID: "p"})
-	m.set(func() {
+	m.once(func() {
 		check.Error(t, "Delete()", other.Entities.Delete(ctx, "p"))
 	})
 	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", ParentID: "p"}); !errors.Is(err, zlimit.ErrEntityNotFound) || !strings.Contains(err.Error(), `"p"`) {
@@ -587,7 +588,7 @@ func TestFamiliesChangeMeanwhile(t *testing.T) {
 
 	create(t, l, zlimit.Entity{ID: "p"})
 	setLimits(t, l, zlimit.Level{Entity: "p", Resource: "gpt-4"}, zlimit.PerDay("rpd", 1))
-	m.set(func() { create(t, other, zlimit.Entity{ID: "e", ParentID: "p"}) })
+	m.once(func() { create(t, other, zlimit.Entity{ID: "e", ParentID: "p"}) })
 	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 		t.Errorf("Delete() of an entity that gets a child = %v, want ErrEntityHasChildren", err)
 	}

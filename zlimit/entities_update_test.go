@@ -116,7 +116,7 @@ func TestUpdateRefuses(t *testing.T) {
 func TestUpdateAsksForWhatItRead(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(c.now))
 	other := newLimiter(t, zlimit.StoreOn(m.Store), zlimit.WithClock(c.now))
 	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
@@ -162,7 +162,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 		e, err := l.Entities.Get(ctx, "e")
 		check.Fatal(t, "Entities.Get()", err)
 		e.Name = "mine"
-		m.set(test.meanwhile)
+		m.once(test.meanwhile)
 		if _, err := l.Entities.Update(ctx, e); !errors.Is(err, test.want) {
 			t.Errorf("%s: Update() = %v, want %v", test.name, err, test.want)
 		}
@@ -270,10 +270,10 @@ func TestEnsure(t *testing.T) {
 
 // TestEnsureMeanwhile creates the entity between the read and the write of Ensure.
 func TestEnsureMeanwhile(t *testing.T) {
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
-	m.set(func() { create(t, other, zlimit.Entity{ID: "e", Name: "other"}) })
+	m.once(func() { create(t, other, zlimit.Entity{ID: "e", Name: "other"}) })
 	if e, err := l.Entities.Ensure(context.Background(), zlimit.Entity{ID: "e", Name: "mine"}); err != nil || e.Name != "other" {
 		t.Errorf("Ensure() = %+v, %v, want what was created meanwhile", e, err)
 	}
@@ -366,13 +366,13 @@ func TestEntityAsJSON(t *testing.T) {
 // TestDeletionOfAnEntityAsksForIt deletes an entity that another process deletes between the read and the write.
 func TestDeletionOfAnEntityAsksForIt(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, other, zlimit.Entity{ID: "e"})
 	record := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
 	m.counts = func(key store.Key) bool { return key == record }
-	m.set(func() {
+	m.once(func() {
 		check.Error(t, "Entities.Delete()", other.Entities.Delete(ctx, "e"))
 	})
 	if err := l.Entities.Delete(ctx, "e"); !errors.Is(err, zlimit.ErrEntityNotFound) {

@@ -3,7 +3,6 @@ package zlimit
 import (
 	"context"
 	"errors"
-	"iter"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -114,14 +113,14 @@ var errAway = &store.Error{Op: "look up the namespace", Unavailable: true, Err: 
 
 // waiting returns a store that refuses calls until the namespace is known. After that it refuses calls whose keys were built before.
 func (l *RateLimiter) waiting(s store.Store) store.Store {
-	return store.Around{Store: s, Call: func(ctx context.Context, _ string, partitions iter.Seq[string], do func(context.Context) error) error {
+	return store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
 		if ctx.Value(enteringKey{}) != nil {
 			return do(ctx)
 		}
 		if l.ns.id() == "" {
 			return &table.NotMade{Err: *l.entry.cause.Load()}
 		}
-		for pk := range partitions {
+		for pk := range c.Partitions() {
 			if pk == "" || strings.HasPrefix(pk, "/") {
 				return &table.NotMade{Err: errAway}
 			}

@@ -110,7 +110,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, zlimit.StoreOn(&interrupted{Store: partitioned{store.Of(newMemory(t))}, counts: ofBuckets}), zlimit.WithClock(newClock().now))
+			l := newLimiter(t, zlimit.StoreOn(hookBuckets(partitioned{store.Of(newMemory(t))})), zlimit.WithClock(newClock().now))
 			setSystem(t, l, zlimit.PerHour("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 			split(t, l)
@@ -150,7 +150,7 @@ func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 
 // mergeAfter merges a shard, and runs a function between the read and the write of it.
 func mergeAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
-	l.Calls().(*interrupted).set(meanwhile)
+	l.Calls().(*hooked).once(meanwhile)
 	return mergeAt(ctx, l, "key-1", s)
 }
 
@@ -190,13 +190,13 @@ func TestItemsWithoutParameters(t *testing.T) {
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
 	for about, at := range map[string]zlimit.Level{zlimit.AuditSystem: {}, zlimit.AuditResource("gpt-4"): {Resource: "gpt-4"}} {
-		m := &interrupted{Store: store.Of(newMemory(t))}
+		m := hook(newMemory(t))
 		l := newLimiter(t, zlimit.StoreOn(m))
 		set := func(n int64) {
 			check.Error(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}))
 		}
 		set(1)
-		m.set(func() { set(2) })
+		m.once(func() { set(2) })
 		check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
 		list := events(t, l, about, zlimit.AuditQuery{})
 		if last := list[len(list)-1]; len(list) != 3 || last.Action != zlimit.ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
@@ -269,13 +269,13 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 // deletion and its write. The deletion looks again, and deletes the namespace that has the name now.
 func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatalf("Namespaces.Register() = %v", err)
 	}
 	var next zlimit.Namespace
-	m.set(func() {
+	m.once(func() {
 		_, err := l.Namespaces.Delete(ctx, "victim")
 		if err == nil {
 			next, err = l.Namespaces.Register(ctx, "victim")
@@ -290,14 +290,14 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 // In TestRecoveryAsksForTheState, a namespace is purged between the look of a recovery and its write. It does not come back.
 func TestRecoveryAsksForTheState(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatalf("Namespaces.Register() = %v", err)
 	}
 	victim, err := l.Namespaces.Delete(ctx, "victim")
 	check.Fatal(t, "Namespaces.Delete()", err)
-	m.set(func() {
+	m.once(func() {
 		check.Error(t, "Namespaces.Purge()", l.Namespaces.Purge(ctx, victim.ID, nil))
 	})
 	if back, err := l.Namespaces.Recover(ctx, victim.ID); !errors.Is(err, zlimit.ErrNamespaceNotFound) {

@@ -10,54 +10,80 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A hooked store counts calls, and asks a hook before each call that writes; an error of the hook takes the place of the call.
 type hooked struct {
-	store.Store
-	late   time.Duration // what each call that writes takes
+	store.Around
+	late   time.Duration        // what each call that writes takes
+	counts func(store.Key) bool // the writes that the hook is asked before; nil for all
 	hook   atomic.Pointer[func(writes ...store.Write) error]
 	reads  atomic.Int64
 	writes atomic.Int64
 }
 
 // hook returns a store without a hook yet.
-func hook(s zlimit.Store) *hooked { return &hooked{Store: store.Of(s)} }
+func hook(s zlimit.Store) *hooked { return hookOn(store.Of(s)) }
+
+func hookOn(s store.Store) *hooked {
+	h := &hooked{}
+	h.Around = store.Around{Store: s, Call: h.call}
+	return h
+}
+
+// hookBuckets returns a store whose hook is asked before writes of buckets.
+func hookBuckets(s store.Store) *hooked {
+	h := hookOn(s)
+	h.counts = func(key store.Key) bool {
+		_, ok := layout.ParseBucketKey(key)
+		return ok
+	}
+	return h
+}
 
 // set sets the hook.
 func (h *hooked) set(f func(writes ...store.Write) error) { h.hook.Store(&f) }
 
+// once sets a function to call before the next write.
+func (h *hooked) once(do func()) {
+	var hook func(writes ...store.Write) error
+	hook = func(...store.Write) error {
+		if h.hook.CompareAndSwap(&hook, nil) {
+			do()
+		}
+		return nil
+	}
+	h.hook.Store(&hook)
+}
+
 // unset takes the hook away.
 func (h *hooked) unset() { h.hook.Store(nil) }
 
-func (h *hooked) ask(writes ...store.Write) error {
+func (h *hooked) call(ctx context.Context, c *store.Call, do func(context.Context) error) error {
+	writes := c.Writes
+	switch c.Operation {
+	case "read":
+		h.reads.Add(1)
+		return do(ctx)
+	case "query":
+		return do(ctx)
+	case "delete":
+		for _, k := range c.Keys {
+			writes = append(writes, store.Write{Kind: store.Delete, Key: k})
+		}
+	}
 	h.writes.Add(1)
 	time.Sleep(h.late)
-	if f := h.hook.Load(); f != nil {
-		return (*f)(writes...)
+	asks := h.counts == nil || slices.ContainsFunc(writes, func(w store.Write) bool { return h.counts(w.Key) })
+	if f := h.hook.Load(); f != nil && asks {
+		if err := (*f)(writes...); err != nil {
+			return err
+		}
 	}
-	return nil
-}
-
-func (h *hooked) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if err := h.ask(w); err != nil {
-		return store.Result{}, err
-	}
-	return h.Store.Write(ctx, w)
-}
-
-func (h *hooked) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if err := h.ask(writes...); err != nil {
-		return nil, err
-	}
-	return h.Store.Transact(ctx, writes)
-}
-
-func (h *hooked) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	h.reads.Add(1)
-	return h.Store.Read(ctx, keys, consistent)
+	return do(ctx)
 }
 
 // times returns a hook that returns an error so many times.

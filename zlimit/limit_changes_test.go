@@ -383,7 +383,7 @@ func TestLimitsThatAreChangedBack(t *testing.T) {
 func TestAlignmentThatFails(t *testing.T) {
 	slow, fast := zlimit.PerHour("rpm", 10_000), zlimit.PerSecond("rpm", 10_000)
 	c := newClock()
-	h := &hooked{Store: partitioned{store.Of(newMemory(t))}}
+	h := hookOn(partitioned{store.Of(newMemory(t))})
 	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0), zlimit.WithFreshness(0))
 	setSystem(t, l, slow)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
@@ -421,7 +421,7 @@ func TestAlignmentThatFails(t *testing.T) {
 // at most once a second each, so that neither keeps the other from taking.
 func TestDisagreeingLimitsOfSplitBucket(t *testing.T) {
 	c := newClock()
-	counted := &hooked{Store: partitioned{store.Of(newMemory(t))}}
+	counted := hookOn(partitioned{store.Of(newMemory(t))})
 	s := zlimit.StoreOn(counted)
 	a, b := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 	by := func(perDay int64) zlimit.Request {

@@ -15,7 +15,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
-	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -294,12 +293,12 @@ func TestManagedPolicies(t *testing.T) {
 func TestManagedWritesHoldTheLock(t *testing.T) {
 	ctx := context.Background()
 	clock := newClock()
-	p := &interrupted{Store: store.Of(newMemory(t))}
+	p := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithClock(clock.now))
 	other := newLimiter(t, zlimit.StoreOn(p.Store), zlimit.WithClock(clock.now))
 	lock, err := l.Managed.Lock(ctx, time.Minute)
 	check.Fatal(t, "Managed.Lock()", err)
-	p.set(func() {
+	p.once(func() {
 		clock.sleep(2 * time.Minute)
 		if _, err := other.Managed.Lock(ctx, time.Minute); err != nil {
 			t.Errorf("Managed.Lock() = %v", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -399,25 +400,25 @@ func TestPurge(t *testing.T) {
 func TestPurgeSurvivesCrashes(t *testing.T) {
 	const calls = 7 // mark, query, three batches, query, unmark
 	ctx := context.Background()
-	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
+	for _, how := range []faulttest.Crash{faulttest.Before, faulttest.Amid, faulttest.After} {
 		for at := 1; ; at++ {
-			m := &mortal{Store: store.Of(newMemory(t))}
+			m := faulttest.NewMortal(store.Of(newMemory(t)))
 			l, victim, others := crowd(t, m)
 			before := dump(t, m, others...)
-			m.kill(at, how)
+			m.Kill(at, how)
 			err := l.Namespaces.Purge(ctx, victim.ID, nil)
-			if !m.died() {
+			if !m.Died() {
 				if err != nil || at != calls+1 {
 					t.Errorf("Purge() of %d calls = %v, want %d calls", at-1, err, calls)
 				}
 				break
 			}
-			if !errors.Is(err, errCrash) {
+			if !errors.Is(err, faulttest.ErrKilled) {
 				t.Errorf("killed %s %d: Purge() = %v", how, at, err)
 			}
-			m.kill(0, "")
+			m.Kill(0, "")
 			again := newLimiter(t, zlimit.StoreOn(m))
-			last := at == calls && how == crashAfter
+			last := at == calls && how == faulttest.After
 			if !last {
 				if got := collect(t, "Orphans()", again.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].ID != victim.ID {
 					t.Errorf("Orphans() = %v, want the namespace", got)
@@ -439,7 +440,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 func TestPurgeOfManyItems(t *testing.T) {
 	const size = 50_000
 	ctx := context.Background()
-	m := &mortal{Store: store.Of(newMemory(t))}
+	m := faulttest.NewMortal(store.Of(newMemory(t)))
 	l, victim, others := crowd(t, m)
 	some := len(dump(t, m, victim.ID))
 	for i := some; i < size; i += 100 {
@@ -460,11 +461,11 @@ func TestPurgeOfManyItems(t *testing.T) {
 		}
 		deleted, told = p.Deleted, told+1
 	}
-	m.kill(700, crashAmid)
-	if err := l.Namespaces.Purge(ctx, victim.ID, tell); !errors.Is(err, errCrash) {
+	m.Kill(700, faulttest.Amid)
+	if err := l.Namespaces.Purge(ctx, victim.ID, tell); !errors.Is(err, faulttest.ErrKilled) {
 		t.Fatalf("Purge() = %v, want it to be killed", err)
 	}
-	m.kill(0, "")
+	m.Kill(0, "")
 	if first := deleted; first < 10_000 || first > 20_000 {
 		t.Errorf("killed after %d items", first)
 	} else {

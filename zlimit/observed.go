@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,12 +132,12 @@ func tokensOf(amounts []bucket.Amount) []Amount {
 
 // observed returns a store that reports each of its calls.
 func (l *RateLimiter) observed(s store.Store) store.Store {
-	return store.Around{Store: s, Call: func(ctx context.Context, operation string, _ iter.Seq[string], do func(context.Context) error) error {
+	return store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
 		var units store.Units
 		watch := l.watch()
 		err := do(store.CountUnits(ctx, &units))
 		l.emit(ctx, watch, Event{
-			Kind: EventStore, Operation: operation, Err: publicError(operation, err), ReadUnits: units.Read, WriteUnits: units.Write,
+			Kind: EventStore, Operation: c.Operation, Err: publicError(c.Operation, err), ReadUnits: units.Read, WriteUnits: units.Write,
 		})
 		return err
 	}}

@@ -163,11 +163,11 @@ func TestRaisingAsksForTheRecord(t *testing.T) {
 		{"aggregator", [3]string{"0.9.0", "0.5.0", "0.42.0"}, [4]string{zlimit.SchemaVersion, zlimit.ClientMinVersion, "0.42.0", "ops"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &interrupted{Store: store.Of(newMemory(t))}
+			p := hook(newMemory(t))
 			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 			v := versioned{t, p.Store}
 			v.write("0.9.0", "0.5.0", "")
-			p.set(func() { v.write(test.raised[0], test.raised[1], test.raised[2]) })
+			p.once(func() { v.write(test.raised[0], test.raised[1], test.raised[2]) })
 			err := l.RaiseVersion(context.Background(), "0.10.0")
 			if refused := errors.As(err, new(*zlimit.VersionError)); refused == test.admits || test.admits && err != nil {
 				t.Errorf("RaiseVersion() = %v, want a VersionError: %t", err, !test.admits)
@@ -253,7 +253,7 @@ func TestKindsAskForClients(t *testing.T) {
 			}
 			t.Run(kind+"/"+writer, func(t *testing.T) {
 				ctx := context.Background()
-				p := &interrupted{Store: store.Of(newMemory(t))}
+				p := hook(newMemory(t))
 				l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 				v := versioned{t, p.Store}
 				check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, plain))

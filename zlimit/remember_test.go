@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -509,10 +510,10 @@ func TestRepliesToRequestsAreLost(t *testing.T) {
 func TestProcessesThatAcquireAreKilled(t *testing.T) {
 	forEachStoreAtNight(t, func(t *testing.T, base zlimit.Store) {
 		for n, test := range onceCases {
-			for _, how := range []crash{crashBefore, crashAfter} {
+			for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
 				for at := 1; ; at++ {
 					w := newWitness(store.Of(base))
-					m := &mortal{Store: w}
+					m := faulttest.NewMortal(w)
 					c := newClock()
 					opts := []zlimit.Option{
 						zlimit.WithClock(c.now), zlimit.WithNamespace(fmt.Sprintf("killed-%d-%s-%d", n, strings.ReplaceAll(string(how), " ", "-"), at)),
@@ -522,10 +523,10 @@ func TestProcessesThatAcquireAreKilled(t *testing.T) {
 					prepareOnce(t, survivor, test.fresh, test.shards)
 					limit, tokens := limitOf(test.request)
 					before := countedOf(t, survivor, limit)
-					m.kill(at, how)
+					m.Kill(at, how)
 					_, _ = victim.Acquire(context.Background(), test.request)
-					died := m.died()
-					m.kill(0, "")
+					died := m.Died()
+					m.Kill(0, "")
 					lease := acquire(t, survivor, test.request)
 					if got := lease.Consumed()[limit]; got != tokens {
 						t.Errorf("%s, call %d: the lease has %d, want %d", test.name, at, got, tokens)

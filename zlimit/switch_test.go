@@ -212,11 +212,11 @@ func TestDisabledParents(t *testing.T) {
 func TestStampsMeetSplits(t *testing.T) {
 	ctx := context.Background()
 	for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}} {
-		before := &interrupted{Store: store.Of(newMemory(t)), counts: ofBuckets}
+		before := hookBuckets(store.Of(newMemory(t)))
 		l, other := newLimiter(t, zlimit.StoreOn(before)), newLimiter(t, zlimit.StoreOn(before.Store))
 		setSystem(t, l, zlimit.PerDay("rpd", 1000))
 		acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
-		before.set(func() {
+		before.once(func() {
 			for range 2 {
 				for _, s := range storedShards(t, other, "key-1") {
 					if done, err := splitAt(ctx, other, "key-1", s); !done || err != nil {
@@ -263,12 +263,12 @@ func TestStampedLimitsBind(t *testing.T) {
 func TestDeletionAsksForTheSwitch(t *testing.T) {
 	ctx := context.Background()
 	at := zlimit.Level{Resource: "gpt-4"}
-	m := &interrupted{Store: store.Of(newMemory(t))}
+	m := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(m))
 	key := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}.Key()
 	disable := func() { mark(t, l, key, expr.Attribute{Name: "disabled", Value: expr.Bool(true)}) }
 	setLimits(t, l, at, zlimit.PerMinute("rpm", 60))
-	m.set(disable)
+	m.once(disable)
 	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, at))
 	if v, _ := stored(t, l, key).Lookup("disabled"); !v.True() {
 		t.Errorf("the level that another program has disabled says %v", v)
@@ -276,7 +276,7 @@ func TestDeletionAsksForTheSwitch(t *testing.T) {
 	if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
 		t.Fatalf("Limits.Enable() = %v", err)
 	}
-	m.set(disable)
+	m.once(disable)
 	if _, err := l.Limits.LeaveSwitch(ctx, at, nil); err != nil {
 		t.Fatalf("Limits.LeaveSwitch() = %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -287,21 +288,21 @@ func TestTokensOfKilledProcesses(t *testing.T) {
 		{"more", 140, nil, false},
 		{"less, exactly", 40, []zlimit.SettleOption{zlimit.SettleExactly()}, false},
 	} {
-		for _, how := range []crash{crashBefore, crashAfter} {
+		for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
 			t.Run(fmt.Sprintf("%s, killed %s", test.name, how), func(t *testing.T) {
 				lost := 0
 				for at := 1; ; at++ {
 					w := newWitness(store.Of(newMemory(t)))
-					m := &mortal{Store: w}
+					m := faulttest.NewMortal(w)
 					c := newClock()
 					survivor := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(c.now))
 					setSystem(t, survivor, zlimit.PerDay("tpd", 400))
 					token := tokenOf(t, acquire(t, survivor, ask(zlimit.Amounts{"tpd": 100})))
 					victim := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(c.now))
-					m.kill(at, how)
+					m.Kill(at, how)
 					_ = victim.Settle(ctx, token, zlimit.Amounts{"tpd": test.actual}, test.opts...)
-					died := m.died()
-					m.kill(0, "")
+					died := m.Died()
+					m.Kill(0, "")
 					if err := survivor.Settle(ctx, token, zlimit.Amounts{"tpd": test.actual}, test.opts...); err != nil {
 						t.Errorf("call %d: Settle() by another process = %v", at, err)
 					}

@@ -66,7 +66,7 @@ var writers = map[string]func(ctx context.Context, p *writer) error{
 // A writer is a process that writes, and what it holds.
 type writer struct {
 	limiter *zlimit.RateLimiter
-	before  *interrupted
+	before  *hooked
 	lease   *zlimit.Lease
 	kept    []*zlimit.Lease // not rolled back
 }
@@ -161,7 +161,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	c := newClock()
 	skew := time.Duration(0)
 	start := func(opts ...zlimit.Option) *writer {
-		p := &writer{before: &interrupted{Store: w, counts: ofBuckets}}
+		p := &writer{before: hookBuckets(w)}
 		var err error
 		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithTuning(zlimit.Tuning{ClockSkew: 24 * time.Hour})}, opts...)...)
 		check.Fatal(t, "zlimit.New()", err)
@@ -200,7 +200,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 
 	var hindrance error
 	both := false
-	a.before.set(func() { hindrance, both = writers[second](ctx, b), true })
+	a.before.once(func() { hindrance, both = writers[second](ctx, b), true })
 	outcome := writers[first](ctx, a)
 	for _, err := range []error{outcome, hindrance} {
 		var exceeded *zlimit.ExceededError

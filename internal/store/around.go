@@ -11,14 +11,40 @@ import (
 // has Expire alone.
 type Around struct {
 	Store
-	// Call makes the call do, or returns why it does not. The operation is "read", "write", "transact", "query" or "delete". The
-	// partitions are the partitions of its keys, which may repeat.
-	Call func(ctx context.Context, operation string, partitions iter.Seq[string], do func(context.Context) error) error
+	// Call makes the call do, or returns why it does not.
+	Call func(ctx context.Context, c *Call, do func(context.Context) error) error
+}
+
+// A Call is a call of a store. It has either keys, writes, or a query.
+type Call struct {
+	Operation string  // "read", "write", "transact", "query" or "delete"
+	Keys      []Key   // of a read, or of a deletion
+	Writes    []Write // of a transaction; a write has one
+	Query     *Query
+}
+
+// Partitions yields the partitions of the keys of a call, which may repeat.
+func (c *Call) Partitions() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range c.Keys {
+			if !yield(c.Keys[i].PK) {
+				return
+			}
+		}
+		for i := range c.Writes {
+			if !yield(c.Writes[i].Key.PK) {
+				return
+			}
+		}
+		if c.Query != nil {
+			yield(c.Query.PK)
+		}
+	}
 }
 
 // Read implements [Store].
 func (a Around) Read(ctx context.Context, keys []Key, consistent bool) (items []expr.Item, err error) {
-	err = a.Call(ctx, "read", partitionsOf(keys), func(ctx context.Context) (err error) {
+	err = a.Call(ctx, &Call{Operation: "read", Keys: keys}, func(ctx context.Context) (err error) {
 		items, err = a.Store.Read(ctx, keys, consistent)
 		return err
 	})
@@ -27,7 +53,7 @@ func (a Around) Read(ctx context.Context, keys []Key, consistent bool) (items []
 
 // Query implements [Store].
 func (a Around) Query(ctx context.Context, q Query) (page Page, err error) {
-	err = a.Call(ctx, "query", partitionsOf([]Key{{PK: q.PK}}), func(ctx context.Context) (err error) {
+	err = a.Call(ctx, &Call{Operation: "query", Query: &q}, func(ctx context.Context) (err error) {
 		page, err = a.Store.Query(ctx, q)
 		return err
 	})
@@ -36,7 +62,7 @@ func (a Around) Query(ctx context.Context, q Query) (page Page, err error) {
 
 // Write implements [Store].
 func (a Around) Write(ctx context.Context, w Write) (result Result, err error) {
-	err = a.Call(ctx, "write", partitionsOf([]Key{w.Key}), func(ctx context.Context) (err error) {
+	err = a.Call(ctx, &Call{Operation: "write", Writes: []Write{w}}, func(ctx context.Context) (err error) {
 		result, err = a.Store.Write(ctx, w)
 		return err
 	})
@@ -45,11 +71,7 @@ func (a Around) Write(ctx context.Context, w Write) (result Result, err error) {
 
 // Transact implements [Store].
 func (a Around) Transact(ctx context.Context, writes []Write) (results []Result, err error) {
-	keys := make([]Key, len(writes))
-	for i := range writes {
-		keys[i] = writes[i].Key
-	}
-	err = a.Call(ctx, "transact", partitionsOf(keys), func(ctx context.Context) (err error) {
+	err = a.Call(ctx, &Call{Operation: "transact", Writes: writes}, func(ctx context.Context) (err error) {
 		results, err = a.Store.Transact(ctx, writes)
 		return err
 	})
@@ -58,7 +80,7 @@ func (a Around) Transact(ctx context.Context, writes []Write) (results []Result,
 
 // Delete implements [Store].
 func (a Around) Delete(ctx context.Context, keys []Key) error {
-	return a.Call(ctx, "delete", partitionsOf(keys), func(ctx context.Context) error { return a.Store.Delete(ctx, keys) })
+	return a.Call(ctx, &Call{Operation: "delete", Keys: keys}, func(ctx context.Context) error { return a.Store.Delete(ctx, keys) })
 }
 
 // Expire implements [Expirer]. It does nothing where the store deletes expired items by itself.
@@ -67,14 +89,4 @@ func (a Around) Expire(ctx context.Context, now int64) error {
 		return expirer.Expire(ctx, now)
 	}
 	return nil
-}
-
-func partitionsOf(keys []Key) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, k := range keys {
-			if !yield(k.PK) {
-				return
-			}
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -20,9 +21,9 @@ func TestLevelsOfAResumedRun(t *testing.T) {
 		w := &world{t, s, zlimit.DefaultNamespace, noon}
 		l := w.limiter(s)
 		check.Fatal(w.t, "Limits.Set()", l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "tpd=10/day@UTC")))
-		m := &mortal{Store: s}
+		m := faulttest.NewMortal(s)
 		dying := w.limiter(m)
-		m.calls, m.last, m.after = 0, last, true
+		m.Kill(last, faulttest.After)
 		_, err = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
 		_ = dying.Close()
 		if err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
@@ -28,58 +29,6 @@ import (
 )
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
-
-var errKilled = errors.New("killed")
-
-// A mortal store is that of a process that is killed at a call: none of its later calls arrives.
-type mortal struct {
-	store.Store
-	turn  sync.Mutex
-	calls int  // made so far
-	last  int  // the call at which the process is killed, from 1; 0 for never
-	after bool // that call is carried out
-}
-
-// next counts a call; it returns whether to carry it out, and whether it is answered.
-func (m *mortal) next() (carry, answer bool) {
-	m.turn.Lock()
-	defer m.turn.Unlock()
-	m.calls++
-	answer = m.last == 0 || m.calls < m.last
-	return answer || m.calls == m.last && m.after, answer
-}
-
-func survive[T any](m *mortal, do func() (T, error)) (result T, err error) {
-	carry, answer := m.next()
-	if carry {
-		result, err = do()
-	}
-	if !answer {
-		return *new(T), errKilled
-	}
-	return result, err
-}
-
-func (m *mortal) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	return survive(m, func() ([]expr.Item, error) { return m.Store.Read(ctx, keys, consistent) })
-}
-
-func (m *mortal) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	return survive(m, func() (store.Result, error) { return m.Store.Write(ctx, w) })
-}
-
-func (m *mortal) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	return survive(m, func() ([]store.Result, error) { return m.Store.Transact(ctx, writes) })
-}
-
-func (m *mortal) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	return survive(m, func() (store.Page, error) { return m.Store.Query(ctx, q) })
-}
-
-func (m *mortal) Delete(ctx context.Context, keys []store.Key) error {
-	_, err := survive(m, func() (struct{}, error) { return struct{}{}, m.Store.Delete(ctx, keys) })
-	return err
-}
 
 var noon = time.Date(2026, 3, 31, 12, 30, 0, 0, time.UTC)
 
@@ -291,14 +240,14 @@ func TestRotate(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			step := map[string]int{"memory": 1, "sqlite": soak.Pick(5, 1), "engine": soak.Pick(31, 1)}[name]
-			calls := rotateTwice(t, open(t), &mortal{})
+			calls := rotateTwice(t, open(t), 0, "")
 			if calls < 50 {
 				t.Fatalf("a rotation made %d calls", calls)
 			}
 			for last := 1; last <= calls; last += step {
-				for _, after := range []bool{false, true} {
-					if rotateTwice(t, open(t), &mortal{last: last, after: after}); t.Failed() {
-						t.Fatalf("killed at call %d of %d, carried out: %t", last, calls, after)
+				for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
+					if rotateTwice(t, open(t), last, how); t.Failed() {
+						t.Fatalf("killed at call %d of %d, %s", last, calls, how)
 					}
 				}
 			}
@@ -337,14 +286,14 @@ func TestRotateAtOnce(t *testing.T) {
 // write, unless the first one has written nothing.
 func TestOneSuccessor(t *testing.T) {
 	for last := 0; last <= 60; last++ {
-		for _, after := range []bool{false, true} {
+		for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
 			s, err := memory.New(layout.Table)
 			check.Fatal(t, "memory.New()", err)
 			w := &world{t, s, zlimit.DefaultNamespace, noon}
 			w.fill()
-			m := &mortal{Store: s}
+			m := faulttest.NewMortal(s)
 			dying := w.limiter(m)
-			m.calls, m.last, m.after = 0, last, after
+			m.Kill(last, how)
 			_, _ = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
 			_ = dying.Close()
 			l := w.limiter(s)
@@ -421,19 +370,18 @@ func (s slow) Transact(ctx context.Context, writes []store.Write) ([]store.Resul
 }
 
 // rotateTwice rotates by a process that may be killed, then by another one, and checks what is there. It returns the calls of the first.
-func rotateTwice(t *testing.T, w *world, m *mortal) int {
+func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 	t.Helper()
 	w.t = t
 	w.fill()
-	killed := m.last
-	m.Store, m.last = w.s, 0
+	m := faulttest.NewMortal(w.s)
 	l := w.limiter(w.s)
 	dying, err := zlimit.New(t.Context(), store.NewHandle(m, false), zlimit.WithNamespace(w.namespace),
 		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
 	check.Fatal(w.t, "zlimit.New()", err)
-	m.calls, m.last = 0, killed
+	m.Kill(killed, how)
 	first, err := Run(t.Context(), dying, "acme", "acme-2", func(string) {})
-	calls := m.calls
+	calls := m.Calls()
 	_ = dying.Close()
 	if killed == 0 {
 		check.Fatal(w.t, "Run()", err)
