@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
@@ -43,43 +43,26 @@ func (m *metronome) call() {
 	}
 }
 
-// A hot store throttles keys as DynamoDB does, without its retries.
-type hot struct {
-	store.Store
-	partitions *enginetest.Partitions
-}
+var errThrottled = &store.Error{Op: "call", Unavailable: true, Throttled: true, Err: errors.New("throttled")}
 
-func (hot) Partitioned() bool { return true }
-
-var errThrottled = &store.Error{Op: "write", Unavailable: true, Throttled: true, Err: errors.New("throttled")}
-
-func (h hot) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if h.partitions.Write(1, w.Key.PK) != nil {
-		return store.Result{}, errThrottled
-	}
-	return h.Store.Write(ctx, w)
-}
-
-func (h hot) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	keys := make([]string, len(writes))
-	for i := range writes {
-		keys[i] = writes[i].Key.PK
-	}
-	if h.partitions.Write(2, keys...) != nil {
-		return nil, errThrottled
-	}
-	return h.Store.Transact(ctx, writes)
-}
-
-func (h hot) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	names := make([]string, len(keys))
-	for i := range keys {
-		names[i] = keys[i].PK
-	}
-	if h.partitions.Read(1, names...) != nil {
-		return nil, errThrottled
-	}
-	return h.Store.Read(ctx, keys, consistent)
+// heat returns a store that throttles keys as DynamoDB does, without its retries.
+func heat(s store.Store, partitions *enginetest.Partitions) zlimit.Store {
+	hot := store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
+		keys, throttled := slices.Collect(c.Partitions()), []int(nil)
+		switch c.Operation {
+		case "write":
+			throttled = partitions.Write(1, keys...)
+		case "transact":
+			throttled = partitions.Write(2, keys...)
+		case "read":
+			throttled = partitions.Read(1, keys...)
+		}
+		if throttled != nil {
+			return errThrottled
+		}
+		return do(ctx)
+	}}
+	return zlimit.StoreOn(partitioned{hot})
 }
 
 // TestBurst writes one bucket 6,000 times a second, of which DynamoDB serves 1,000 for each item. The bucket splits
@@ -94,7 +77,7 @@ func TestBurst(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		m := newMetronome()
 		w := newWitness(store.Of(newMemory(t)))
-		testBurst(t, zlimit.StoreOn(hot{w, hotKeys(m)}), zlimit.StoreOn(w), m, 2*time.Second)
+		testBurst(t, heat(w, hotKeys(m)), zlimit.StoreOn(w), m, 2*time.Second)
 		check.Error(t, "verdict()", w.verdict())
 	})
 	t.Run("dynamodb", func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -17,38 +16,21 @@ import (
 
 // A muteStore is a store that answers nothing once it is mute.
 type muteStore struct {
-	store.Store
+	store.Around
 	mute atomic.Bool
 }
 
-func (s *muteStore) await(ctx context.Context, isWrite bool) error {
-	time.Sleep(time.Millisecond)
-	if !s.mute.Load() {
-		return nil
-	}
-	<-ctx.Done()
-	return &store.Error{Op: "call", Unavailable: true, Unknown: isWrite, Err: ctx.Err()}
-}
-
-func (s *muteStore) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	if err := s.await(ctx, false); err != nil {
-		return nil, err
-	}
-	return s.Store.Read(ctx, keys, consistent)
-}
-
-func (s *muteStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if err := s.await(ctx, true); err != nil {
-		return store.Result{}, err
-	}
-	return s.Store.Write(ctx, w)
-}
-
-func (s *muteStore) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if err := s.await(ctx, true); err != nil {
-		return nil, err
-	}
-	return s.Store.Transact(ctx, writes)
+func newMute(s store.Store) *muteStore {
+	m := &muteStore{}
+	m.Around = store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
+		time.Sleep(time.Millisecond)
+		if !m.mute.Load() {
+			return do(ctx)
+		}
+		<-ctx.Done()
+		return &store.Error{Op: "call", Unavailable: true, Unknown: len(c.Writes) > 0, Err: ctx.Err()}
+	}}
+	return m
 }
 
 // TestCloseReturnsWhatWaits closes a limiter while callers wait. They notice it, and what they and the holders have is given back. A store that
@@ -67,7 +49,7 @@ func TestCloseReturnsWhatWaits(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &muteStore{Store: store.Of(newMemory(t))}
+				s := newMute(store.Of(newMemory(t)))
 				l, operator := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(s))
 				setLimits(t, operator, zlimit.Level{Resource: "gpt-4"}, test.limit)
 				for range 10 {
@@ -116,7 +98,7 @@ func TestCloseReturnsWhatWaits(t *testing.T) {
 
 // A closedStore is a store that takes its time, and no calls once it is closed.
 type closedStore struct {
-	muteStore
+	*muteStore
 	closed atomic.Bool
 }
 
@@ -136,7 +118,7 @@ func TestCloseWhileSlotsMove(t *testing.T) {
 	for after := 500 * time.Millisecond; after < 560*time.Millisecond; after += time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			memory := newMemory(t)
-			s := &closedStore{muteStore: muteStore{Store: store.Of(memory)}}
+			s := &closedStore{muteStore: newMute(store.Of(memory))}
 			l, operator := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, memory)
 			slots(t, operator, 5)
 			var wg sync.WaitGroup
@@ -182,7 +164,7 @@ func TestCloseDuringATake(t *testing.T) {
 	for after := time.Duration(0); after < 12*time.Millisecond; after += time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			memory := newMemory(t)
-			s := &closedStore{muteStore: muteStore{Store: store.Of(memory)}}
+			s := &closedStore{muteStore: newMute(store.Of(memory))}
 			l, operator := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, memory)
 			slots(t, operator, 5)
 			check.Fatal(t, "Commit()", acquire(t, l, oneSlot).Commit(t.Context()))

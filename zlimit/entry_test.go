@@ -33,7 +33,7 @@ func away(t *testing.T) *down {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("rpd", 9))
-	d := &down{Store: store.Of(s)}
+	d := newDown(store.Of(s))
 	d.is.Store(true)
 	return d
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -19,7 +18,7 @@ import (
 
 // A down store answers nothing while it is down.
 type down struct {
-	store.Store
+	store.Around
 	is    atomic.Bool
 	calls atomic.Int64
 	wrote atomic.Int64       // calls that write
@@ -44,38 +43,21 @@ func (d *down) Setup(ctx context.Context) error {
 	return d.Store.Setup(ctx)
 }
 
-func (d *down) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	if err := d.err("read"); err != nil {
-		return nil, err
-	}
-	items, err := d.Store.Read(ctx, keys, consistent)
-	if d.read != nil {
-		goOn := make(chan struct{})
-		d.read <- goOn
-		<-goOn
-	}
-	return items, err
-}
-
-func (d *down) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := d.err("query"); err != nil {
-		return store.Page{}, err
-	}
-	return d.Store.Query(ctx, q)
-}
-
-func (d *down) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if err := d.err("write"); err != nil {
-		return store.Result{}, err
-	}
-	return d.Store.Write(ctx, w)
-}
-
-func (d *down) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if err := d.err("transact"); err != nil {
-		return nil, err
-	}
-	return d.Store.Transact(ctx, writes)
+func newDown(s store.Store) *down {
+	d := &down{}
+	d.Around = store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
+		if err := d.err(c.Operation); err != nil {
+			return err
+		}
+		err := do(ctx)
+		if c.Operation == "read" && d.read != nil {
+			goOn := make(chan struct{})
+			d.read <- goOn
+			<-goOn
+		}
+		return err
+	}}
+	return d
 }
 
 // TestPolicyOfLevels goes through all failure policies at all levels. That of the request is first, then come the
@@ -94,7 +76,7 @@ func TestPolicyOfLevels(t *testing.T) {
 				want = at[i]
 			}
 		}
-		d := &down{Store: store.Of(newMemory(t))}
+		d := newDown(store.Of(newMemory(t)))
 		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(at[5]))
 		limits := []zlimit.Limit{zlimit.PerDay("rpd", 9)}
 		err := errors.Join(
@@ -141,7 +123,7 @@ func TestPolicyReachesOthers(t *testing.T) {
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("rpd", 9))
 	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "key-1"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}))
-	d := &down{Store: store.Of(s)}
+	d := newDown(store.Of(s))
 	other := newLimiter(t, zlimit.StoreOn(d))
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 	d.is.Store(true)
@@ -310,7 +292,7 @@ func TestAvailable(t *testing.T) {
 func TestInvalidateOne(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
-	d := &down{Store: store.Of(s)}
+	d := newDown(store.Of(s))
 	l, other := newLimiter(t, zlimit.StoreOn(d)), newLimiter(t, s)
 	set := func(n int64) {
 		t.Helper()
@@ -352,7 +334,7 @@ func TestInvalidateDuringARead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			s := newMemory(t)
-			d := &down{Store: store.Of(s)}
+			d := newDown(store.Of(s))
 			l, other := newLimiter(t, zlimit.StoreOn(d)), newLimiter(t, s)
 			setSystem(t, other, zlimit.PerDay("rpd", 1))
 			d.read = make(chan chan struct{})
@@ -394,7 +376,7 @@ func TestInvalidateDuringARead(t *testing.T) {
 func TestCacheSizeCountsBuckets(t *testing.T) {
 	const buckets = 64
 	ctx := context.Background()
-	d := &down{Store: store.Of(newMemory(t))}
+	d := newDown(store.Of(newMemory(t)))
 	l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithTuning(zlimit.Tuning{CacheSize: buckets}))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	use := func() {

@@ -358,11 +358,25 @@ func TestRepeatedRequestsMeet(t *testing.T) {
 
 // A lossy store loses the reply to one write: before it is done, or after.
 type lossy struct {
-	store.Store
+	store.Around
 	mu     sync.Mutex
 	writes int
 	at     int
 	done   bool
+}
+
+func newLossy(s store.Store) *lossy {
+	l := &lossy{}
+	l.Around = store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
+		if len(c.Writes) == 0 || !l.next() {
+			return do(ctx)
+		}
+		if l.done {
+			_ = do(ctx)
+		}
+		return &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errors.New("no reply")}
+	}}
+	return l
 }
 
 // lose makes the store lose the reply to a write, from 1; 0 for none.
@@ -384,28 +398,6 @@ func (l *lossy) next() (lost bool) {
 	defer l.mu.Unlock()
 	l.writes++
 	return l.writes == l.at
-}
-
-var errNoReply = &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errors.New("no reply")}
-
-func (l *lossy) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if !l.next() {
-		return l.Store.Write(ctx, w)
-	}
-	if l.done {
-		_, _ = l.Store.Write(ctx, w)
-	}
-	return store.Result{}, errNoReply
-}
-
-func (l *lossy) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if !l.next() {
-		return l.Store.Transact(ctx, writes)
-	}
-	if l.done {
-		_, _ = l.Store.Transact(ctx, writes)
-	}
-	return nil, errNoReply
 }
 
 // onceCases are buckets in which requests with an ID are repeated.
@@ -455,7 +447,7 @@ func TestRepliesToRequestsAreLost(t *testing.T) {
 		for n, test := range onceCases {
 			for m, done := range []bool{false, true} {
 				for at := 1; ; at++ {
-					s := &lossy{Store: store.Of(base)}
+					s := newLossy(store.Of(base))
 					c := newClock()
 					ns := fmt.Sprintf("lost-%d-%d-%d", n, m, at)
 					open := func() *zlimit.RateLimiter {

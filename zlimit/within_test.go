@@ -120,7 +120,7 @@ func TestWithin(t *testing.T) {
 // TestWithinInput asks for limits that no level has, and stores what makes no sense.
 func TestWithinInput(t *testing.T) {
 	ctx := context.Background()
-	s := &down{Store: store.Of(newMemory(t))}
+	s := newDown(store.Of(newMemory(t)))
 	l := newWider(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now))
 	invalid := func(what string, err error, field, text string) {
 		t.Helper()
