@@ -460,15 +460,15 @@ func validateRetention(d time.Duration) error {
 // eventIDs makes the IDs of events: each is greater than the one before, at any change of the clock. It is safe for
 // concurrent use.
 type eventIDs struct {
-	turn    sync.Mutex
+	mu      sync.Mutex
 	last    uint64 // epoch milliseconds of the last ID
 	entropy *ulid.MonotonicEntropy
 }
 
 // next returns an ID of a time.
 func (e *eventIDs) next(now time.Time) string {
-	e.turn.Lock()
-	defer e.turn.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.entropy == nil {
 		e.entropy = ulid.Monotonic(rand.Reader, 0)
 	}

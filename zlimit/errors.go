@@ -223,7 +223,7 @@ func (e *ExceededError) SpreadRetryAfter() time.Duration {
 	}
 	for _, s := range e.Violations() {
 		if spread := min(s.nextPeriod()/spreadPart, longestSpread); s.RetryAfter == wait && spread > 0 && wait < longestWait-spread {
-			return wait + turnOf(s.Entity, int64(wait), spread)
+			return wait + stagger(s.Entity, int64(wait), spread)
 		}
 	}
 	return wait

@@ -27,19 +27,19 @@ func TestEventIDs(t *testing.T) {
 		}
 		last = id
 	}
-	var turn sync.Mutex
+	var mu sync.Mutex
 	seen := map[string]bool{}
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
 			for range 200 {
 				id := ids.next(now)
-				turn.Lock()
+				mu.Lock()
 				if seen[id] {
 					t.Errorf("ID %s twice", id)
 				}
 				seen[id] = true
-				turn.Unlock()
+				mu.Unlock()
 			}
 		})
 	}

@@ -272,13 +272,13 @@ func TestConcurrentRegistrations(t *testing.T) {
 		l := newLimiter(t, s)
 		compete := func(do func() (zlimit.Namespace, error), lost error) (won []zlimit.Namespace) {
 			t.Helper()
-			var turn sync.Mutex
+			var mu sync.Mutex
 			var group sync.WaitGroup
 			for range 8 {
 				group.Go(func() {
 					ns, err := do()
-					turn.Lock()
-					defer turn.Unlock()
+					mu.Lock()
+					defer mu.Unlock()
 					if err == nil {
 						won = append(won, ns)
 					} else if lost == nil || !errors.Is(err, lost) {

@@ -14,11 +14,11 @@ import (
 // decision, and no two leases share one.
 func TestEventsJoinByLease(t *testing.T) {
 	ctx, s := t.Context(), newMemory(t)
-	var turn sync.Mutex
+	var mu sync.Mutex
 	events := map[zlimit.EventKind][]zlimit.Event{}
 	observe := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
-		turn.Lock()
-		defer turn.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		events[e.Kind] = append(events[e.Kind], e)
 	})
 	first, second := newLimiter(t, s, observe), newLimiter(t, s, observe)

@@ -30,7 +30,7 @@ func principalOf(ctx context.Context) (string, error) {
 // A caller is the identity of the process at its store, once that is known. It is safe for concurrent use.
 type caller struct {
 	name    atomic.Pointer[string]
-	turn    sync.Mutex
+	mu      sync.Mutex
 	retryAt time.Time // after a failure
 }
 
@@ -62,8 +62,8 @@ func (l *RateLimiter) identity(ctx context.Context) string {
 	if !ok {
 		return ""
 	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if known := c.name.Load(); known != nil {
 		return *known
 	}

@@ -72,7 +72,7 @@ type resetWalk struct {
 	asked    ResetRequest
 	progress func(ResetReport)
 
-	turn    sync.Mutex
+	mu      sync.Mutex
 	report  ResetReport
 	lacking error // of a bucket that lacks a limit
 }
@@ -82,8 +82,8 @@ func (w *resetWalk) reset(ctx context.Context, entity, resource string) error {
 	r.Entity, r.Resource, r.Limits = entity, resource, slices.Clone(w.asked.Limits)
 	made, err := w.s.Reset(ctx, r)
 	var invalid *ValidationError
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case errors.As(err, &invalid) && invalid.Field == "limits":
 		w.lacking = err

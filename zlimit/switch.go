@@ -137,13 +137,13 @@ type SwitchReport struct {
 // of the levels of its entity. On DynamoDB the buckets of a resource are found by a consistent scan of the whole table:
 // twice the reads that [NamespaceService.PurgeCost] reports. The buckets of an entity are found in an index.
 func (s *LimitService) Disable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
-	return s.turn(ctx, at, SwitchDisabled, progress)
+	return s.setSwitch(ctx, at, SwitchDisabled, progress)
 }
 
 // Enable checks requests at a level against its limits again, even if a wider level rejects them. Otherwise it works like
 // [LimitService.Disable]. [LimitService.LeaveSwitch] leaves the decision to the wider level.
 func (s *LimitService) Enable(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
-	return s.turn(ctx, at, SwitchEnabled, progress)
+	return s.setSwitch(ctx, at, SwitchEnabled, progress)
 }
 
 // Bypass admits requests at a level whatever its limits hold: of an entity, of a resource, or of an entity for a
@@ -153,16 +153,16 @@ func (s *LimitService) Enable(ctx context.Context, at Level, progress func(Switc
 //
 // The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
 func (s *LimitService) Bypass(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
-	return s.turn(ctx, at, SwitchBypassed, progress)
+	return s.setSwitch(ctx, at, SwitchBypassed, progress)
 }
 
 // LeaveSwitch leaves the decision about requests at a level to the next wider level. Otherwise it works like [LimitService.Disable].
 func (s *LimitService) LeaveSwitch(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
-	return s.turn(ctx, at, SwitchInherit, progress)
+	return s.setSwitch(ctx, at, SwitchInherit, progress)
 }
 
-// turn stores a switch, and stamps the buckets that it may be about.
-func (s *LimitService) turn(ctx context.Context, at Level, to Switch, progress func(SwitchReport)) (SwitchReport, error) {
+// setSwitch stores a switch, and stamps the buckets that it may be about.
+func (s *LimitService) setSwitch(ctx context.Context, at Level, to Switch, progress func(SwitchReport)) (SwitchReport, error) {
 	if at == (Level{}) {
 		return SwitchReport{}, &ValidationError{Field: "level", Value: at.String(), Reason: "must name an entity, a resource or both"}
 	}
@@ -216,7 +216,7 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 	if at.Source() == SourceEntity {
 		return s.stampShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, stamped)
 	}
-	var turn sync.Mutex
+	var mu sync.Mutex
 	shardsOf := stampedShards{}
 	err := s.walk(ctx, at, func(ctx context.Context, k layout.BucketKey, item expr.Item) error {
 		shards, err := 1, error(nil)
@@ -224,8 +224,8 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 			shards, err = s.stamp(ctx, k, false)
 		}
 		if err == nil && shards > 0 {
-			turn.Lock()
-			defer turn.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
 			stamped()
 			shardsOf.add(k, shards)
 		}

@@ -126,7 +126,7 @@ func (l *RateLimiter) takeAll(ctx context.Context, policy *Request, all *protoco
 			return err
 		}
 		l.stats.waiting.Add(1)
-		failure := l.engine.Waits.SleepUnlessChanged(ctx, pause+turnOf(policy.Entity, l.now().UnixNano(), min(leastPause, rest-pause)), last)
+		failure := l.engine.Waits.SleepUnlessChanged(ctx, pause+stagger(policy.Entity, l.now().UnixNano(), min(leastPause, rest-pause)), last)
 		l.stats.waiting.Add(-1)
 		if failure != nil {
 			l.stats.abandoned.Add(1)

@@ -160,7 +160,7 @@ func (l *RateLimiter) takeAtEdges(
 			err = place.Await(ctx, rest)
 		default:
 			place.StepAside(ctx)
-			pause := min(chance.In+turnOf(r.Entity, l.now().UnixNano(), chance.Spread), rest)
+			pause := min(chance.In+stagger(r.Entity, l.now().UnixNano(), chance.Spread), rest)
 			err = l.engine.Waits.SleepUnlessChanged(ctx, pause, rejected)
 		}
 		l.stats.waiting.Add(-1)
@@ -190,9 +190,9 @@ func isUndecided(err error) bool {
 // clockPause is how long a caller sleeps before it asks again that needs the time of the store better than it is known.
 const clockPause = time.Second
 
-// turnOf returns how long after a chance a request of an entity comes that was refused at a time. Each has its own part of a time, since
+// stagger returns how long after a chance a request of an entity comes that was refused at a time. Each has its own part of a time, since
 // quotas of all entities reset at the same time, and many callers may wait for one of them.
-func turnOf(entity string, refused int64, spread time.Duration) time.Duration {
+func stagger(entity string, refused int64, spread time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.LittleEndian.AppendUint64([]byte(entity), uint64(refused))) // never fails
 	return spread / 1000 * time.Duration(h.Sum64()%1000)

@@ -292,7 +292,7 @@ func (b *Breaker) answered(s sending) {
 		b.recovers()
 		b.traffic.watch.Store(0)
 	case isOpen:
-		b.turn(isHalfOpen)
+		b.setState(isHalfOpen)
 	case isHalfOpen:
 		if s.trial && s.round == b.round.Load() {
 			b.trials.answered(s.at, b.traffic.now())
@@ -406,8 +406,8 @@ func (b *Breaker) Away(ctx context.Context) <-chan struct{} {
 	return b.away
 }
 
-// turn changes the state. The breaker is locked, as for all that follow.
-func (b *Breaker) turn(to breakerState) {
+// setState changes the state. The breaker is locked, as for all that follow.
+func (b *Breaker) setState(to breakerState) {
 	if wasOpen := b.state == isOpen; to == isOpen && !wasOpen {
 		close(b.away)
 	} else if to != isOpen && wasOpen {
@@ -429,7 +429,7 @@ var errOpen = errors.New("not sent, since the store is unavailable")
 
 // opens opens the breaker because of an error, and returns the function that reports it. A probe has to be scheduled.
 func (b *Breaker) opens(cause error) func() {
-	b.turn(isOpen)
+	b.setState(isOpen)
 	b.keys.reset()
 	b.openedAt, b.pause, b.probes = b.traffic.now(), firstProbe, 0
 	b.refusal = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w: %w", errOpen, plain(cause))}
@@ -446,13 +446,13 @@ func (b *Breaker) report(cause error, lasted time.Duration) {
 }
 
 func (b *Breaker) opensAgain() {
-	b.turn(isOpen)
+	b.setState(isOpen)
 	b.pause = min(b.pause*5/4, longestProbe)
 }
 
 // closes closes the breaker, and returns the function that reports it.
 func (b *Breaker) closes() func() {
-	b.turn(isClosed)
+	b.setState(isClosed)
 	b.recovers()
 	b.tasks.halt(b.timer)
 	lasted := b.traffic.now() - b.openedAt
@@ -511,7 +511,7 @@ func (b *Breaker) probe(opened time.Duration) {
 		b.mu.Unlock()
 		return
 	case b.state == isOpen && answers:
-		b.turn(isHalfOpen)
+		b.setState(isHalfOpen)
 	case b.state == isOpen:
 		b.pause = min(b.pause*5/4, longestProbe)
 	case answers && b.trials.underWay == 0 && b.trials.unheard == 0 && b.round.Load() == round:

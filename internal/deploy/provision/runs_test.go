@@ -103,7 +103,7 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
 		w := newTestbed(t)
-		var turn sync.Mutex
+		var mu sync.Mutex
 		var order []string // who wrote
 		runs := rapid.IntRange(2, 4).Draw(t, "runs")
 		var done sync.WaitGroup
@@ -120,8 +120,8 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 				return nil
 			}
 			p := provision.New(w.spied(who, hook, func(_ store.Key, do func() bool) {
-				turn.Lock()
-				defer turn.Unlock()
+				mu.Lock()
+				defer mu.Unlock()
 				if do() {
 					order = append(order, who)
 				}

@@ -20,15 +20,15 @@ import (
 // A metered store adds up the units of its calls.
 type metered struct {
 	store.Store
-	turn  sync.Mutex
+	mu    sync.Mutex
 	units store.Units
 }
 
 func measure[T any](ctx context.Context, m *metered, do func(context.Context) (T, error)) (T, error) {
 	var u store.Units
 	result, err := do(store.CountUnits(ctx, &u))
-	m.turn.Lock()
-	defer m.turn.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.units.Read += u.Read
 	m.units.Write += u.Write
 	return result, err

@@ -132,8 +132,8 @@ func bench(ctx context.Context, sh *shell.Shell, dsn string, b *load) error {
 
 // report sums up what came of a load.
 func (b *load) report(dsn string, t *tally, calls *meter, took time.Duration, lost uint64) *Report {
-	calls.turn.Lock()
-	defer calls.turn.Unlock()
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
 	r := &Report{
 		Store: dsn, Keys: b.keys, Skew: b.skew, Concurrency: b.concurrency, Rate: b.rate, Cost: b.cost, Seconds: took.Seconds(),
 		Requests: t.latency.count, Results: map[string]int64{}, Late: t.late, Calls: calls.calls, Failed: calls.failed,

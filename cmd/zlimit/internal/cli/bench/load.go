@@ -70,7 +70,7 @@ type tally struct {
 
 // meter are the calls of the store, as an observer sees them. It is safe for concurrent use.
 type meter struct {
-	turn        sync.Mutex
+	mu          sync.Mutex
 	calls       map[string]int64 // by operation
 	failed      map[string]int64 // by why
 	throttles   map[string]int64 // by reason
@@ -78,8 +78,8 @@ type meter struct {
 }
 
 func (c *meter) reset() {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.calls, c.failed, c.throttles = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	c.read, c.write = 0, 0
 }
@@ -88,8 +88,8 @@ func (c *meter) observe(_ context.Context, e zlimit.Event) {
 	if e.Kind != zlimit.EventStore {
 		return
 	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.calls[e.Operation]++
 	c.read += e.ReadUnits
 	c.write += e.WriteUnits
@@ -143,12 +143,12 @@ func (b *load) run(
 	picker := newKeyPicker(b.keys, b.skew)
 	all := &tally{results: map[zlimit.Result]int64{}}
 	start := now()
-	var turn sync.Mutex
+	var mu sync.Mutex
 	next, lastTold := 0, start
 	// begin returns the time at which the next request is due; false when there is none.
 	begin := func() (time.Time, bool) {
-		turn.Lock()
-		defer turn.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		due := now()
 		if b.rate > 0 {
 			due = start.Add(time.Duration(float64(next) / float64(b.rate) * float64(time.Second)))
@@ -157,8 +157,8 @@ func (b *load) run(
 		return due, due.Sub(start) < b.duration && ctx.Err() == nil
 	}
 	count := func(latency, late time.Duration, result zlimit.Result) {
-		turn.Lock()
-		defer turn.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		all.latency.add(latency)
 		all.results[result]++
 		if late > 100*time.Millisecond {

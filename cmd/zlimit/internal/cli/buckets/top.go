@@ -133,7 +133,7 @@ type top struct {
 	covered   map[string]zlimit.Coverage // of each resource
 	coveredAt time.Time                  // when that was read; the zero time for never
 
-	turn  sync.Mutex
+	mu    sync.Mutex
 	calls int
 	units float64
 }
@@ -189,17 +189,17 @@ func (t *top) observe(_ context.Context, e zlimit.Event) {
 	if e.Kind != zlimit.EventStore {
 		return
 	}
-	t.turn.Lock()
-	defer t.turn.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.calls++
 	t.units += e.ReadUnits
 }
 
 // look reads all buckets.
 func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) {
-	t.turn.Lock()
+	t.mu.Lock()
 	t.calls, t.units = 0, 0
-	t.turn.Unlock()
+	t.mu.Unlock()
 	if t.rejected {
 		return t.lookRejected(ctx, l)
 	}
@@ -242,8 +242,8 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 	}
 	t.before, t.rates, t.at = after, rates, now
 	slices.SortStableFunc(look.Rows, t.order)
-	t.turn.Lock()
-	defer t.turn.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	look.Calls, look.ReadUnits = t.calls, t.units
 	return look, nil
 }

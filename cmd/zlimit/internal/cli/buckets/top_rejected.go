@@ -21,8 +21,8 @@ func (t *top) lookRejected(ctx context.Context, l *zlimit.RateLimiter) (TopLook,
 	if err != nil {
 		return TopLook{}, err
 	}
-	t.turn.Lock()
-	defer t.turn.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return TopLook{
 		Time: now, Rows: []topRow{}, Rejected: &rejected, Coverage: map[string]zlimit.Coverage{}, Calls: t.calls, ReadUnits: t.units,
 	}, nil
