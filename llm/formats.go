@@ -329,8 +329,8 @@ func Formats() []Format {
 		{
 			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations", "/audio/speech"),
 			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.prompt_audio_seconds": countSeconds}), Text: []string{"text", "delta"},
-			again:  []string{"text"},                      // which events of segments and of the end have
-			sounds: []string{"audio"}, soundFormat: "mp3", // of speech
+			again:  []string{"text"},                                           // which events of segments and of the end have
+			sounds: []string{"audio", "audio_data", "b64"}, soundFormat: "mp3", // of speech
 		},
 		{API: APIBatches, Paths: []string{"/batches", "/models/{model}:batchGenerateContent"}, DefaultModel: "batches", InputOnly: true},
 		{ // the usage is in the body; in a stream the input comes with the first event, and the output so far with each message_delta

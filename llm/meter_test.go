@@ -324,16 +324,32 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// FuzzMeter reads anything: nothing panics, no usage is negative, and the bytes are the same.
+// FuzzMeter reads anything, as a stream and as a body: nothing panics, no usage is negative, the parts of a class are at most the class, and
+// the bytes are the same.
 func FuzzMeter(f *testing.F) {
 	for _, a := range answers(f) {
 		f.Add(string(a.call.API), a.contentType, a.body)
 	}
+	for _, r := range recordings(f) {
+		if call, err := llm.Inspect(r.request(f)); err == nil {
+			f.Add(string(call.API), r.header.Get("Content-Type"), r.answer)
+		}
+	}
 	f.Fuzz(func(t *testing.T, api, contentType string, body []byte) {
-		a := answer{"fuzz", contentType, llm.Call{API: llm.API(api)}, nil, llm.Usage{}}
+		a := answer{"fuzz", contentType, llm.Call{API: llm.API(api), Stream: len(body)%2 == 0, Output: 1000}, nil, llm.Usage{}}
 		u := metered(t, a, "", &pieces{rest: body, lengths: func(int) int { return 7 }})
 		if u.Input < 0 || u.CacheRead < 0 || u.CacheWrite < 0 || u.Output < 0 || u.Reasoning < 0 || u.Total() < 0 {
 			t.Errorf("Usage() = %+v", u)
+		}
+		for _, class := range []struct{ of, parts, least int64 }{
+			{u.Input, u.AudioInput + u.ImageInput + u.VideoInput, min(u.AudioInput, u.ImageInput, u.VideoInput)},
+			{u.CacheRead, u.AudioCacheRead + u.ImageCacheRead, min(u.AudioCacheRead, u.ImageCacheRead)},
+			{u.CacheWrite, u.CacheWriteHour + u.CacheWrite12Hours, min(u.CacheWriteHour, u.CacheWrite12Hours)},
+			{u.Output, u.AudioOutput + u.ImageOutput + u.VideoOutput, min(u.AudioOutput, u.ImageOutput, u.VideoOutput)},
+		} {
+			if class.parts > class.of || class.least < 0 {
+				t.Errorf("Usage() = %+v, want the parts of a class within it", u)
+			}
 		}
 		once := metered(t, a, "", &pieces{rest: body, lengths: func(left int) int { return left }})
 		if once != u {

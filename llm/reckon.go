@@ -111,7 +111,6 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	if t.format.API == APIOpenAIAudio && t.sound.quarters > 0 && !f.has[CountAudioOutput] { // and one of speech is of sound
 		u.AudioOutput = u.Output
 	}
-	u.within()
 	u.Searches = n[CountSearches]
 	prompt = (f.has[CountInput] || f.has[countUncached]) && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
 	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
@@ -183,7 +182,7 @@ func (t *tally) chargeRest(u *Usage, rest int64) int64 {
 	return rest
 }
 
-// addBeside adds what the provider's other counts do not include.
+// addBeside adds what the provider's other counts do not include, and keeps the parts of each class within it.
 func (t *tally) addBeside(u *Usage) {
 	n := &t.facts.beside
 	u.Input += n.uncached(t.format.InputHasCache)

@@ -57,7 +57,7 @@ func (h heard) tokens(settled, most int64) int64 {
 func soundRate(format string) int64 {
 	kind, params, _ := mime.ParseMediaType(strings.ToLower(format))
 	switch strings.TrimPrefix(cmp.Or(kind, strings.ToLower(format)), "audio/") {
-	case "pcm", "pcm16", "l16", "linear16", "lpcm", "wav", "wave", "x-wav", "vnd.wave", "aiff", "x-aiff":
+	case "pcm", "pcm16", "l16", "linear16", "lpcm", "wav", "wave", "x-wav", "vnd.wave", "aiff", "x-aiff", "raw":
 		if rate, _ := strconv.ParseInt(params["rate"], 10, 64); rate >= leastRate && rate <= mostRate {
 			return sampleBytes * rate
 		}
