@@ -106,6 +106,13 @@ func TestScaleArguments(t *testing.T) {
 		t.Errorf("the limits of another store are %+v, want 10/min as before", r)
 	}
 	refused("--file is missing", "2")
+	refused("-1: a number must not be negative", "-1", "-f", file)
+	byHand := filepath.Join(t.TempDir(), "hand.yaml")
+	check.Fatal(t, "WriteFile()", os.WriteFile(byHand, []byte("system:\n  limits:\n    rpm: 10/min\n"), 0o600))
+	r := command(t, "", "limits", "scale", "2", "-f", byHand, "--yes", "--store", dsn)
+	if want := "note: " + byHand + " names no store: it is taken as the limits of factor 1 of " + dsn + ", namespace default\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
+		t.Errorf("a file that scale did not write: %+v, want %q", r, want)
+	}
 }
 
 // TestScaleOfNamespace scales the namespace of the flag at first, and then the one that the file names.
@@ -186,8 +193,10 @@ func TestScaleSaysWhatItLeaves(t *testing.T) {
 	says(r.stdout, "1 limit of namespace default changed", 1)
 	says(r.stderr, "note: 1 amount of quotas and prepaid limits not multiplied; --budgets multiplies them too\n", 1)
 	says(r.stderr, "warning", 0)
-	if r = scale("2", "--budgets", "-o", "json"); r.stderr != "" {
-		t.Errorf("stderr of JSON with --yes is %q, want nothing beside the result", r.stderr)
+	const raised = "note: amounts of quotas and prepaid limits are raised from their next period on, and add nothing to what is left now; " +
+		"zlimit bucket top-up adds to a bucket now\n"
+	if r = scale("2", "--budgets", "-o", "json"); r.stderr != raised {
+		t.Errorf("stderr of JSON with --yes is %q, want the note of the budget beside the result", r.stderr)
 	}
 	says(r.stdout, `"namespace":"default"`, 1)
 	says(scale("3/2", "--budgets").stderr, "warning", 0) // scale has made both
@@ -208,5 +217,61 @@ func TestScaleSaysWhatItLeaves(t *testing.T) {
 	says(scale("1", "--budgets").stdout, "limit of namespace default changed", 1)
 	if r = scale("1"); r.stdout != "0 limits of namespace default changed; "+file+" has the limits of factor 1\n" || strings.Contains(r.stderr, "quotas") {
 		t.Errorf("a second restoration = %+v", r)
+	}
+}
+
+// TestScaleOfManagedLevels warns that applying a file of limits undoes the scaling of the levels that it manages, as often as the command runs,
+// and no more once all is restored.
+func TestScaleOfManagedLevels(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
+	limits := filepath.Join(t.TempDir(), "limits.yaml")
+	check.Fatal(t, "WriteFile()", os.WriteFile(limits, []byte("system:\n  limits:\n    rpm: 10/min\nresources:\n  gpt:\n    limits:\n      usd: 5/month@UTC\n"), 0o600))
+	do := func(args ...string) run {
+		t.Helper()
+		r := command(t, "", append(args, "--store", dsn)...)
+		if r.code != 0 {
+			t.Fatalf("%v = %+v", args, r)
+		}
+		return r
+	}
+	do("limits", "apply", "-f", limits, "--yes")
+	do("limits", "set", "--resource", "free", "--limit", "rpm=20/min")
+	const warned = "warning: 1 level managed by file:limits.yaml: applying it undoes the scaling. Apply it after limits scale 1, or scale again afterwards\n"
+	for range 2 {
+		if r := do("limits", "scale", "3/2", "-f", file, "--yes"); !strings.Contains(r.stderr, warned) {
+			t.Errorf("limits scale 3/2 says %q, want %q", r.stderr, warned)
+		}
+	}
+	do("limits", "apply", "-f", limits, "--yes")
+	if r := do("limits", "get", "--system"); !strings.Contains(r.stdout, "10/min") {
+		t.Errorf("after apply the limits are %s", r.stdout)
+	}
+	do("limits", "scale", "3/2", "-f", file, "--yes")
+	if r := do("limits", "get", "--system"); !strings.Contains(r.stdout, "15/min") {
+		t.Errorf("after another run the limits are %s", r.stdout)
+	}
+	if r := do("limits", "scale", "1", "-f", file, "--yes"); strings.Contains(r.stderr, "warning") {
+		t.Errorf("limits scale 1 says %q", r.stderr)
+	}
+}
+
+// TestScaledBudget raises a budget in use by scale: what is left stays until the next period, and the way back cuts nothing that was left.
+func TestScaledBudget(t *testing.T) {
+	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
+	do := func(args ...string) run {
+		t.Helper()
+		r := command(t, "", append(args, "--store", dsn)...)
+		if r.code != 0 {
+			t.Fatalf("%v = %+v", args, r)
+		}
+		return r
+	}
+	do("limits", "set", "--resource", "pay", "--limit", "usd=100/month@UTC")
+	do("acquire", "u", "pay", "--consume", "usd=90")
+	for _, factor := range []string{"2", "1"} {
+		do("limits", "scale", factor, "-f", file, "--yes", "--budgets")
+		if r := do("available", "u", "pay"); !strings.Contains(r.stdout, "usd          $10 ") {
+			t.Errorf("after factor %s there is %s", factor, r.stdout)
+		}
 	}
 }

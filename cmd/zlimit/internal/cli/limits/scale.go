@@ -43,6 +43,8 @@ type scalePlan struct {
 	changes []scaling
 	missing []string // levels and limits that are stored, and not in the file
 	kept    int      // quotas that keep the amount of the file
+	managed int      // levels that a file of limits manages, and that are other than that file has them
+	manager string   // who manages them
 }
 
 func scaleCommand(sh *shell.Shell) *cobra.Command {
@@ -63,8 +65,15 @@ else. A factor of 1 restores the limits of FILE.
 
 Amounts are rounded down, to at least 1. Quotas, session quotas and prepaid
 limits keep their amounts without --budgets, since the region that is down has
-used a part of them. Levels and limits that FILE lacks stay as they are. The
-command notes both, and warns of limits that others have changed since.`,
+used a part of them. With --budgets, a raised amount holds from the next period
+on: it adds nothing to what a bucket has left now, and nothing at all to a
+prepaid one. zlimit bucket top-up adds to a bucket now. A lowered amount cuts
+what is left with the next request.
+
+Levels and limits that FILE lacks stay as they are. The command notes both, and
+warns of limits that others have changed since. A file of limits that manages
+the levels undoes the scaling when it is applied: the command names it. Apply it
+after a factor of 1, or scale again afterwards.`,
 		Example: `  zlimit limits scale 3/2 -f limits-before.yaml
   zlimit limits scale 1 -f limits-before.yaml --yes`,
 		Args: shell.Takes("FACTOR"),
@@ -198,6 +207,11 @@ func planScale(
 	for i := range levels {
 		first[levels[i].Level] = levels[i].Config.Limits
 	}
+	files, err := l.Managed.Set(ctx)
+	if err != nil {
+		return plan, err
+	}
+	plan.manager = files.Manager
 	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
 		if err != nil {
 			return plan, err
@@ -209,6 +223,7 @@ func planScale(
 			}
 			continue
 		}
+		scaled := false
 		for _, before := range stored.Config.Limits {
 			i := slices.IndexFunc(limits, func(l zlimit.Limit) bool { return l.Name == before.Name })
 			if i < 0 {
@@ -223,11 +238,15 @@ func planScale(
 			} else {
 				plan.kept++
 			}
+			scaled = scaled || after.String() != limits[i].String()
 			if after.String() != before.String() {
 				plan.changes = append(plan.changes, scaling{
 					stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, isForeign(before, limits[i], made), stored.Level, limits[i],
 				})
 			}
+		}
+		if scaled && files.Has(&stored) {
+			plan.managed++
 		}
 	}
 	return plan, nil

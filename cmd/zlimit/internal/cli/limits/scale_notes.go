@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"slices"
@@ -26,12 +27,27 @@ func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
 	if p.kept > 0 && factor.Cmp(big.NewRat(1, 1)) != 0 {
 		sh.Note(fmt.Sprintf("note: %s of quotas and prepaid limits not multiplied; --budgets multiplies them too", show.Counted(p.kept, "amount")))
 	}
+	if p.raises() {
+		sh.Note("note: amounts of quotas and prepaid limits are raised from their next period on, and add nothing to what is left now; " +
+			"zlimit bucket top-up adds to a bucket now")
+	}
+	if p.managed > 0 {
+		sh.Note(fmt.Sprintf("warning: %s managed by %s: applying it undoes the scaling. Apply it after limits scale 1, or scale again afterwards",
+			show.Counted(p.managed, "level"), cmp.Or(p.manager, "a file of limits")))
+	}
 	for i := range p.changes {
 		if c := &p.changes[i]; c.Foreign {
 			sh.Note(fmt.Sprintf("warning: %v: %v was changed since: it is neither the %s of %s nor what limits scale made of that; it becomes %s",
 				c.at, c.Before, rateOf(c.first), file, rateOf(c.After)))
 		}
 	}
+}
+
+// raises reports whether the plan raises the amount of a quota or of a prepaid limit.
+func (p *scalePlan) raises() bool {
+	return slices.ContainsFunc(p.changes, func(c scaling) bool {
+		return (c.After.Resets != "" || c.After.Session != 0) && c.After.Capacity > c.Before.Capacity
+	})
 }
 
 // show shows the changes to people.

@@ -101,6 +101,7 @@ func scaledHeader(sh *shell.Shell, dsn string) string {
 func (f *limitsFile) checkStore(sh *shell.Shell, dsn string) error {
 	named, ours := strings.CutPrefix(f.firstLine, scaledMark)
 	if !ours {
+		sh.Note(fmt.Sprintf("note: %s names no store: it is taken as the limits of factor 1 of %v%s%s", f.path, storeNamed(dsn, sh.Env), namespaceMark, sh.Namespace))
 		return nil
 	}
 	store, namespace := named, ""

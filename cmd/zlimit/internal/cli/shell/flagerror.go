@@ -16,10 +16,16 @@ var ofDuration = regexp.MustCompile(`^(invalid argument .* for ".*--[a-z0-9-]+" 
 // ofFlag finds the name of the flag in an error of the parser of flags.
 var ofFlag = regexp.MustCompile(`^(invalid argument .* for "(?:-., )?--([a-z0-9-]+)" flag): strconv\.`)
 
+// ofNegative finds a negative number that was taken as a flag.
+var ofNegative = regexp.MustCompile(`^unknown shorthand flag: '[0-9.]' in (-[0-9.].*)$`)
+
 // FlagError returns the mistake in a flag, with the rule in place of the message of a parser of numbers or durations.
 func FlagError(cmd *cobra.Command, err error) string {
 	if m := ofDuration.FindStringSubmatch(err.Error()); m != nil {
 		return m[1] + ": must be a duration, such as 500ms, 30s or 2h"
+	}
+	if m := ofNegative.FindStringSubmatch(err.Error()); m != nil {
+		return m[1] + ": a number must not be negative"
 	}
 	var number *strconv.NumError
 	found := ofFlag.FindStringSubmatch(err.Error())
