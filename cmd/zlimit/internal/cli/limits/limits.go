@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -85,6 +86,8 @@ type level struct {
 	config zlimit.Config // its limits are nil where it was not read
 	said   zlimit.Switch // of serving requests
 
+	changes []budgets.Change // of budgets, by this command
+
 	unsupported []zlimit.UnsupportedFeature // in place of the config
 }
 
@@ -100,9 +103,10 @@ func (l level) MarshalJSON() ([]byte, error) {
 		Switch         zlimit.Switch `json:"switch,omitempty"`
 
 		Unsupported []zlimit.UnsupportedFeature `json:"unsupported,omitempty"`
+		Changes     []budgets.Change            `json:"changes,omitempty"`
 	}{
 		Level: l.Source(), Resource: l.Resource, Entity: l.Entity,
-		AuditRetention: int64(l.config.AuditRetention / time.Second), Switch: l.said, Unsupported: l.unsupported,
+		AuditRetention: int64(l.config.AuditRetention / time.Second), Switch: l.said, Unsupported: l.unsupported, Changes: l.changes,
 	}
 	if l.config.Limits != nil {
 		b.Config = (*Config)(&l.config)
@@ -127,6 +131,11 @@ func printLevel(sh *shell.Shell, l level) error {
 			return
 		}
 		p.Limits(l.config.Limits)
+		for i := range l.changes {
+			for _, line := range l.changes[i].Lines(l.Level.String()) {
+				p.Linef("%s", line)
+			}
+		}
 	})
 }
 
@@ -141,7 +150,8 @@ func setCommand(sh *shell.Shell) *cobra.Command {
 without --limit, what happens in outages without --on-unavailable, and whether
 parents are charged without --cascade.
 Processes that use the limits take the change up within their config TTL, which
-is a minute by default. Levels and limits are explained by zlimit limits --help.`,
+is a minute by default. A raised budget holds from its next period on; the
+output says what is left until then. Levels and limits are explained by zlimit limits --help.`,
 		Example: `  zlimit limits set --resource gpt --limit rpm=300/min --limit tpm=400000/min
   zlimit limits set --entity acme --resource gpt --limit tpm=2000000:1000000/min
   zlimit limits set --system --limit rpm=60/min --on-unavailable allow
@@ -168,26 +178,28 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 				return err
 			}
 			var left []string
-			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
-				wider := zlimit.Resolved{}
-				if at.Entity != "" && at.Resource != "" && len(limits) > 0 {
-					wider, _ = l.Limits.Resolve(ctx, at.Entity, at.Resource) // without limits there is nothing to say
-				}
-				return struct{}{}, l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
-					if left = nil; len(limits) > 0 {
-						if len(config.Limits) == 0 {
-							left = missing(wider.Limits, want.Limits)
+			changes, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]budgets.Change, error) {
+				return withBudgets(ctx, sh, l, at.Level, len(want.Limits) > 0, func() error {
+					wider := zlimit.Resolved{}
+					if at.Entity != "" && at.Resource != "" && len(limits) > 0 {
+						wider, _ = l.Limits.Resolve(ctx, at.Entity, at.Resource) // without limits there is nothing to say
+					}
+					return l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
+						if left = nil; len(limits) > 0 {
+							if len(config.Limits) == 0 {
+								left = missing(wider.Limits, want.Limits)
+							}
+							config.Limits = want.Limits
 						}
-						config.Limits = want.Limits
-					}
-					if withPolicy {
-						config.OnUnavailable = want.OnUnavailable
-					}
-					if withCascade {
-						config.Cascade = want.Cascade
-					}
-					stored = *config
-					return nil
+						if withPolicy {
+							config.OnUnavailable = want.OnUnavailable
+						}
+						if withCascade {
+							config.Cascade = want.Cascade
+						}
+						stored = *config
+						return nil
+					})
 				})
 			})
 			if err != nil {
@@ -196,7 +208,7 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 			if len(left) > 0 {
 				sh.Note(fmt.Sprintf("note: %s, of the wider level, applied here before and no longer does; zlimit limits patch keeps the others", strings.Join(left, ", ")))
 			}
-			return printLevel(sh, level{Level: at.Level, config: stored})
+			return printLevel(sh, level{Level: at.Level, config: stored, changes: changes})
 		},
 	}
 	at.flags(cmd)
@@ -336,7 +348,7 @@ zae-limiter that zlimit does not know is named with it.`,
 					if err != nil {
 						return nil, err
 					}
-					levels = append(levels, level{stored.Level, stored.Config, stored.Switch, stored.Unsupported})
+					levels = append(levels, level{Level: stored.Level, config: stored.Config, said: stored.Switch, unsupported: stored.Unsupported})
 				}
 				return levels, nil
 			})

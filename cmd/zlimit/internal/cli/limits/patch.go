@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -73,10 +74,13 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 			return err
 		}
 		stored, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (level, error) {
-			if err := change(ctx, l.Limits, at.Level); err != nil {
+			changes, err := withBudgets(ctx, sh, l, at.Level, true, func() error { return change(ctx, l.Limits, at.Level) })
+			if err != nil {
 				return level{}, err
 			}
-			return storedAt(ctx, l, at.Level)
+			stored, err := storedAt(ctx, l, at.Level)
+			stored.changes = changes
+			return stored, err
 		})
 		if err != nil {
 			return err
@@ -86,4 +90,21 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 	at.flags(cmd)
 	cmd.Flags().StringArrayVar(&given, "limit", nil, usage)
 	return cmd
+}
+
+// withBudgets changes a level, and returns what that does to its budgets where it may change any.
+func withBudgets(
+	ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, at zlimit.Level, any bool, change func() error,
+) ([]budgets.Change, error) {
+	if !any {
+		return nil, change()
+	}
+	before, err := budgets.Stand(ctx, l, at, sh.Now())
+	if err == nil {
+		err = change()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return before.Changes(ctx, l)
 }

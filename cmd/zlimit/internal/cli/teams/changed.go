@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -16,16 +17,9 @@ import (
 
 // A changed budget was another one before. It says what the change does to the period that has begun.
 type changed struct {
-	Entity   string       `json:"entity"`
-	Resource string       `json:"resource"`
-	Was      zlimit.Limit `json:"was"`
-	Budget   zlimit.Limit `json:"budget"`
-	From     *time.Time   `json:"from,omitempty"` // when the next period begins; nil if the budget holds immediately
-	LeftWas  int64        `json:"left_was"`
-	Left     int64        `json:"left"`
-	Kept     []part       `json:"kept,omitempty"` // of the stored budget, since the command did not say them
-	toRaise  *topUp       // what a raised budget does not add to the running period; nil for nothing
-	stands   bool         // it is known what is left
+	budgets.Change
+	Kept   []part `json:"kept,omitempty"` // of the stored budget, since the command did not say them
+	stands bool   // it is known what is left
 }
 
 // setBudget sets a budget, and returns what that does to one that was there; nil for a new one, for the same of which no part is kept, and
@@ -35,33 +29,25 @@ func setBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to *
 	if err != nil {
 		return nil, err
 	}
-	before, err := standing(ctx, l, at)
+	is := slices.IndexFunc(stored.Limits, isBudget)
+	before, err := budgets.Stand(ctx, l, at, now)
 	if err != nil {
 		return nil, err
-	}
-	began := false
-	if before != nil {
-		began = beganWith(ctx, l, at, before, now)
 	}
 	budget, kept, err := putBudget(ctx, l, at, to)
 	if err != nil {
 		return nil, err
 	}
-	is := slices.IndexFunc(stored.Limits, isBudget)
 	if is < 0 || len(kept) == 0 && stored.Limits[is].String() == budget.String() {
 		return nil, nil
 	}
-	ch := changed{Entity: at.Entity, Resource: at.Resource, Was: stored.Limits[is], Budget: budget, Kept: kept}
-	after, err := standing(ctx, l, at)
-	if err != nil || before == nil || after == nil || ch.Was.String() == budget.String() {
+	ch := changed{Change: budgets.Change{Entity: at.Entity, Resource: at.Resource, Was: stored.Limits[is], Budget: budget}, Kept: kept}
+	found, err := before.Changes(ctx, l)
+	found = slices.DeleteFunc(found, func(ch budgets.Change) bool { return !isBudget(ch.Budget) })
+	if err != nil || len(found) == 0 { // the same, or disabled
 		return &ch, err
 	}
-	ch.stands, ch.LeftWas, ch.Left = true, before.Available, after.Available
-	whole := after.Now().Capacity
-	if isWhole := ch.Left >= whole && ch.Left > ch.LeftWas; after.Limit.Resets != "" && !isWhole {
-		ch.From = &after.ResetsAt
-	}
-	ch.toRaise = raise(before, after, began)
+	ch.Change, ch.stands = found[0], true
 	return &ch, nil
 }
 
@@ -88,53 +74,17 @@ func putBudget(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, to *
 	return budget, kept, err
 }
 
-// standing returns where the own budget of a level stands, nil if it has none or is disabled.
-func standing(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level) (*zlimit.Status, error) {
-	stored, err := l.Limits.Get(ctx, at)
-	if err != nil || !hasBudget(stored.Limits) {
-		return nil, err
-	}
-	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: at.Entity, Resource: at.Resource})
-	if errors.Is(err, zlimit.ErrDisabled) {
-		return nil, nil
-	}
-	for i, s := range statuses {
-		if s.Entity == at.Entity && s.Resource == at.Resource && s.Limit.Name == grammar.Money {
-			return &statuses[i], err
-		}
-	}
-	return nil, err
-}
-
 // lines say from when a changed budget holds, and what is left until then.
-func (ch *changed) lines() (lines []string) {
-	dollars := func(n int64) string { return show.Amount(grammar.Money, n) }
+func (ch *changed) lines() []string {
+	kept := append(ch.kept(), ch.carry()...)
+	if ch.stands {
+		return ch.Lines(ch.Entity, kept...)
+	}
 	line := fmt.Sprintf("%s: %s", ch.Entity, ch.Budget)
-	if !ch.stands {
-		if ch.Was.String() == ch.Budget.String() {
-			line += ", as before"
-		}
-		return append([]string{line}, ch.kept()...)
+	if ch.Was.String() == ch.Budget.String() {
+		return append([]string{line + ", as before"}, ch.kept()...)
 	}
-	left := dollars(ch.Left) + " is left"
-	if ch.From == nil {
-		line += " from now on; "
-	} else {
-		line += " from " + ch.From.Format("2006-01-02T15:04Z") + " on; until then "
-	}
-	switch {
-	case ch.Left == ch.LeftWas:
-		line += left + ", as before"
-	case ch.Left < ch.LeftWas:
-		line += left + ", cut from " + dollars(ch.LeftWas)
-	default:
-		line += left + ", and was " + dollars(ch.LeftWas)
-	}
-	lines = append(append(append(lines, line), ch.kept()...), ch.carry()...)
-	if ch.toRaise != nil {
-		lines = append(lines, "  "+ch.toRaise.line(ch.Entity, ch.Resource))
-	}
-	return lines
+	return append([]string{line}, kept...)
 }
 
 // carry says what a budget carries into its next period, and what it carried before; nothing where neither carries anything.

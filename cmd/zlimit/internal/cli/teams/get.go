@@ -94,7 +94,7 @@ func read(ctx context.Context, l *zlimit.RateLimiter, id string) (team, error) {
 	if err != nil {
 		return t, err
 	}
-	own, err := budgets(ctx, l, id)
+	own, err := budgetsOf(ctx, l, id)
 	if err != nil {
 		return t, err
 	}
@@ -105,7 +105,7 @@ func read(ctx context.Context, l *zlimit.RateLimiter, id string) (team, error) {
 		if err != nil {
 			return t, err
 		}
-		of, err := budgets(ctx, l, key.ID)
+		of, err := budgetsOf(ctx, l, key.ID)
 		if err != nil {
 			return t, err
 		}
@@ -114,8 +114,8 @@ func read(ctx context.Context, l *zlimit.RateLimiter, id string) (team, error) {
 	return t, nil
 }
 
-// budgets returns where the limits in dollars stand that are an entity's own for single resources.
-func budgets(ctx context.Context, l *zlimit.RateLimiter, entity string) (zlimit.Statuses, error) {
+// budgetsOf returns where the limits in dollars stand that are an entity's own for single resources.
+func budgetsOf(ctx context.Context, l *zlimit.RateLimiter, entity string) (zlimit.Statuses, error) {
 	found := zlimit.Statuses{}
 	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{Entity: entity}) {
 		if err != nil {

@@ -1,9 +1,10 @@
-package teams
+package budgets
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
@@ -16,9 +17,10 @@ import (
 type topUp struct {
 	amount int64 // that brings the period to the new budget, less what the period has used if that is not known
 	used   bool  // what the period has used is still to be subtracted
+	limit  string
 }
 
-// raise returns the top-up that brings the running period to a raised budget, nil if the period has it already, or has other times than
+// raise returns the top-up that brings the running period to a raised quota, nil if the period has it already, or has other times than
 // before. The period began with the budget before where that is known. Else what it has used is not known either.
 func raise(before, after *zlimit.Status, began bool) *topUp {
 	was, is := before.Limit, after.Limit
@@ -27,9 +29,9 @@ func raise(before, after *zlimit.Status, began bool) *topUp {
 		return nil
 	}
 	added := max(after.Available-before.Available, 0) // by the change itself, to a period without requests
-	t := topUp{amount: is.Capacity - was.Capacity - after.Granted - added}
+	t := topUp{amount: is.Capacity - was.Capacity - after.Granted - added, limit: is.Name}
 	if !began {
-		t = topUp{amount: is.Capacity + after.Carried - after.Available, used: true}
+		t = topUp{amount: is.Capacity + after.Carried - after.Available, used: true, limit: is.Name}
 	}
 	if t.amount <= 0 || !began && added > 0 {
 		return nil
@@ -41,10 +43,10 @@ func raise(before, after *zlimit.Status, began bool) *topUp {
 func (t *topUp) line(entity, resource string) string {
 	if t.used {
 		return fmt.Sprintf("a top-up of %s, less what is used so far, brings it to the new budget now",
-			show.Amount(grammar.Money, t.amount))
+			show.Amount(t.limit, t.amount))
 	}
 	return fmt.Sprintf("zlimit bucket top-up %s %s --add %s=%s adds the difference now",
-		entity, resource, grammar.Money, grammar.FormatAmount(grammar.Money, t.amount))
+		entity, resource, t.limit, grammar.FormatAmount(t.limit, t.amount))
 }
 
 // keptEvents is how long audit events are kept without a setting of the namespace.
@@ -67,12 +69,12 @@ func beganWith(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, s *z
 		if err != nil {
 			return false
 		}
-		has, there := termsIn(e.Details)
+		has, there := termsIn(e.Details, s.Limit.Name)
 		if e.Action == zlimit.ActionLimitsDeleted && there {
 			return false
 		}
 		before, _ := e.Details["before"].(map[string]any)
-		had, wasThere := termsIn(before)
+		had, wasThere := termsIn(before, s.Limit.Name)
 		if e.Action != zlimit.ActionLimitsSet || has == had {
 			continue
 		}
@@ -84,17 +86,20 @@ func beganWith(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, s *z
 	if created == 0 {
 		return !since.IsZero() // else the log does not reach back to the beginning
 	}
-	return created == 1 && !inherits(ctx, l, at, &system)
+	return created == 1 && !inherits(ctx, l, at, s.Limit.Name, &system)
 }
 
 // inherits reports whether a bucket may have had a budget before its level got one: from a wider level.
-func inherits(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, system *zlimit.Config) bool {
+func inherits(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, name string, system *zlimit.Config) bool {
+	has := func(c *zlimit.Config) bool {
+		return slices.ContainsFunc(c.Limits, func(l zlimit.Limit) bool { return l.Name == name })
+	}
 	for _, wider := range []zlimit.Level{{Entity: at.Entity}, {Resource: at.Resource}} {
-		if config, err := l.Limits.Get(ctx, wider); err != nil || hasBudget(config.Limits) {
+		if config, err := l.Limits.Get(ctx, wider); err != nil || has(&config) {
 			return true
 		}
 	}
-	return hasBudget(system.Limits)
+	return has(system)
 }
 
 // beginning returns when the running period of a budget began; the zero time for a prepaid one, and false where that is not known.
@@ -117,10 +122,10 @@ func beginning(s *zlimit.Status, now time.Time) (time.Time, bool) {
 type terms struct{ capacity, resets, zone, session, windows any }
 
 // termsIn returns the terms of the budget in the details of an event, and whether they have one.
-func termsIn(details map[string]any) (terms, bool) {
+func termsIn(details map[string]any, name string) (terms, bool) {
 	limits, _ := details["limits"].([]any)
 	for _, limit := range limits {
-		if l, ok := limit.(map[string]any); ok && l["name"] == grammar.Money {
+		if l, ok := limit.(map[string]any); ok && l["name"] == name {
 			return terms{l["capacity"], l["resets"], l["zone"], l["session_seconds"], l["windows"]}, true
 		}
 	}
