@@ -32,7 +32,7 @@ var floors = [][]string{
 	{"aggregator", "httplimit"},
 	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/rotate", "cmd/zlimit/internal/virtual"},
 	{"cmd/zlimit/internal/cli/show"},
-	{"cmd/zlimit/internal/cli/shell", "cmd/zlimit/internal/demo"},
+	{"cmd/zlimit/internal/cli/shell", "cmd/zlimit/internal/cli/budgets", "cmd/zlimit/internal/demo"},
 	{
 		"cmd/zlimit/internal/cli/bench", "cmd/zlimit/internal/cli/buckets", "cmd/zlimit/internal/cli/demo", "cmd/zlimit/internal/cli/entities",
 		"cmd/zlimit/internal/cli/laptop", "cmd/zlimit/internal/cli/limits", "cmd/zlimit/internal/cli/migrations",

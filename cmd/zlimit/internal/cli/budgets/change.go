@@ -29,7 +29,7 @@ type Change struct {
 	many     bool         // it is of a level with a bucket for each entity or resource, so that it is not known what is left
 }
 
-// IsBudget reports whether a limit is an amount for a period, or for ever.
+// IsBudget reports whether a limit is an amount for a period, or one that only top-ups add to.
 func IsBudget(l *zlimit.Limit) bool { return l.Resets != "" || l.Session != 0 }
 
 // A Standing is where the budgets of a level stood before a change.
@@ -38,24 +38,24 @@ type Standing struct {
 	now      time.Time
 	statuses map[string]zlimit.Status // of a bucket, by limit
 	began    map[string]bool          // it is known that the running period began with the amount
-	stored   []zlimit.Limit           // of a level with many buckets
+	stored   []zlimit.Limit
 }
 
-// Stand returns where the budgets of a level stand, before a change. For an entity and a resource it costs a read of each shard, and for each
-// of its budgets the reads of [beganWith]. Other levels cost the read of the level.
+// Stand returns where the budgets of a level stand, before a change. It costs a read of the level; for an entity and a resource also one of
+// each shard of its bucket, and for each budget of its own the reads of [beganWith].
 func Stand(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, now time.Time) (*Standing, error) {
 	s := &Standing{at: at, now: now, began: map[string]bool{}}
-	if at.Entity == "" || at.Resource == "" {
-		config, err := l.Limits.Get(ctx, at)
-		s.stored = config.Limits
+	config, err := l.Limits.Get(ctx, at)
+	if s.stored = config.Limits; err != nil || at.Entity == "" || at.Resource == "" {
 		return s, err
 	}
-	var err error
 	if s.statuses, err = standing(ctx, l, at); err != nil {
 		return nil, err
 	}
-	for name, status := range s.statuses {
-		s.began[name] = beganWith(ctx, l, at, &status, now)
+	for _, limit := range s.stored { // the changes of a wider level are not looked for
+		if status, ok := s.statuses[limit.Name]; ok {
+			s.began[limit.Name] = beganWith(ctx, l, at, &status, now)
+		}
 	}
 	return s, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/declaration"
@@ -271,6 +272,9 @@ With --plan it applies a plan written by zlimit limits plan --out, without
 asking. It refuses when anything that the plan is about has changed since.
 Where all is as the plan wants it already, it does nothing.
 
+A raised budget holds from its next period on. The output says what is left
+until then, and names the top-up that adds the difference.
+
 An apply that was interrupted is finished by running it again. What it had done
 is recorded; where it was killed, its lock expires after a minute.`,
 		Example: `  zlimit limits apply -f limits.yaml
@@ -366,9 +370,16 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 	}
 	type result struct {
 		Applied []provision.Change `json:"applied"`
+		Budgets []budgets.Change   `json:"budgets,omitempty"` // what the changes of budgets do to periods that have begun
+		unread  int                // levels whose budgets are not looked at
 	}
 	progress := sh.ProgressLine()
-	done, err := shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (result, error) {
+	done, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (done result, err error) {
+		p := provision.New(l, sh.Namespace, sh.Now)
+		before, unread, err := standings(ctx, sh, l, plan)
+		if err != nil {
+			return done, err
+		}
 		var saved *provision.Plan
 		if plan.ID != "" {
 			saved = plan
@@ -380,9 +391,13 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 			progress.Show(fmt.Sprintf("%s of %s changes", show.Grouped(int64(applied)), show.Grouped(int64(len(plan.Changes)))))
 		})
 		for start := sh.Now(); ; {
-			_, done, err := p.Apply(ctx, plan.Declared, saved)
+			_, applied, err := p.Apply(ctx, plan.Declared, saved)
 			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= lockTimeout {
-				return result{append([]provision.Change{}, done...)}, err
+				done.Applied, done.unread = append([]provision.Change{}, applied...), unread
+				if err == nil {
+					done.Budgets, err = budgetChanges(ctx, l, before)
+				}
+				return done, err
 			}
 			waited = true
 			progress.Show(fmt.Sprintf("waiting for another apply, until %s at the latest: %v", start.Add(lockTimeout).UTC().Format(time.DateTime), err))
@@ -390,7 +405,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 				return result{}, err
 			}
 		}
-	}), options...)
+	}, options...)
 	progress.End()
 	if err != nil {
 		if len(done.Applied) > 0 {
@@ -404,6 +419,15 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 			return
 		}
 		p.Linef("applied to namespace %s: %s", plan.Namespace, summary(done.Applied))
+		for i := range done.Budgets {
+			ch := &done.Budgets[i]
+			for _, line := range ch.Lines(zlimit.Level{Entity: ch.Entity, Resource: ch.Resource}.String()) {
+				p.Linef("%s", line)
+			}
+		}
+		if done.unread > 0 {
+			p.Linef("%s with other budgets: a raise holds from the next period on; zlimit available shows what is left", show.Counted(done.unread, "more level"))
+		}
 	})
 }
 

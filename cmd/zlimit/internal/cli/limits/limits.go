@@ -128,11 +128,11 @@ func printLevel(sh *shell.Shell, l level) error {
 		}
 		if len(l.config.Limits) == 0 {
 			p.Linef("no limits")
-			return
+		} else {
+			p.Limits(l.config.Limits)
 		}
-		p.Limits(l.config.Limits)
 		for i := range l.changes {
-			for _, line := range l.changes[i].Lines(l.Level.String()) {
+			for _, line := range l.changes[i].Lines(l.String()) {
 				p.Linef("%s", line)
 			}
 		}
@@ -150,8 +150,9 @@ func setCommand(sh *shell.Shell) *cobra.Command {
 without --limit, what happens in outages without --on-unavailable, and whether
 parents are charged without --cascade.
 Processes that use the limits take the change up within their config TTL, which
-is a minute by default. A raised budget holds from its next period on; the
-output says what is left until then. Levels and limits are explained by zlimit limits --help.`,
+is a minute by default. A raised budget holds from its next period on: the
+output says what is left until then. Levels and limits are explained by zlimit
+limits --help.`,
 		Example: `  zlimit limits set --resource gpt --limit rpm=300/min --limit tpm=400000/min
   zlimit limits set --entity acme --resource gpt --limit tpm=2000000:1000000/min
   zlimit limits set --system --limit rpm=60/min --on-unavailable allow
