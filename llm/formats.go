@@ -80,7 +80,7 @@ var toolCounts = map[string]Count{
 
 	"+server_side_tool_usage_details.x_search_calls":         CountSearches,
 	"+server_side_tool_usage_details.code_interpreter_calls": CountSearches,
-	"+server_side_tool_usage_details.file_search_calls":      CountSearches,
+	"server_side_tool_usage_details.file_search_calls":       countFileSearches,
 	"+server_side_tool_usage_details.document_search_calls":  CountSearches,
 
 	"x_tools.web_search.count":        CountSearches,
@@ -156,16 +156,17 @@ var responseCounts = map[string]Count{
 
 	"tool_usage.web_search.num_requests": CountSearches,
 	"output[type=web_search_call&action.type!=open_page&action.type!=find_in_page&action.type!=find]": CountSearches,
-	"usage.server_side_tool_usage_details.web_search_calls":                                           CountSearches,
-	"+tool_usage.image_gen.input_tokens":                                                              CountInput,
-	"+tool_usage.image_gen.output_tokens":                                                             CountOutput,
-	"+tool_usage.image_gen.input_tokens_details.image_tokens":                                         CountImageInput,
-	"+tool_usage.image_gen.output_tokens_details.image_tokens":                                        CountImageOutput,
-	"+output.svg_usage[].input_tokens":                                                                CountInput, // of the model that has written a picture
-	"+output.svg_usage[].output_tokens":                                                               CountOutput,
-	"+output.svg_usage[].reasoning_tokens":                                                            CountReasoning,
-	"+tool_usage.image_gen.cached_tokens":                                                             CountCacheRead,
-	"+tool_usage.image_gen.cached_tokens_details.cached_image_tokens":                                 CountImageCacheRead,
+	"output[type=file_search_call]":                                   countFileSearches,
+	"usage.server_side_tool_usage_details.web_search_calls":           CountSearches,
+	"+tool_usage.image_gen.input_tokens":                              CountInput,
+	"+tool_usage.image_gen.output_tokens":                             CountOutput,
+	"+tool_usage.image_gen.input_tokens_details.image_tokens":         CountImageInput,
+	"+tool_usage.image_gen.output_tokens_details.image_tokens":        CountImageOutput,
+	"+output.svg_usage[].input_tokens":                                CountInput, // of the model that has written a picture
+	"+output.svg_usage[].output_tokens":                               CountOutput,
+	"+output.svg_usage[].reasoning_tokens":                            CountReasoning,
+	"+tool_usage.image_gen.cached_tokens":                             CountCacheRead,
+	"+tool_usage.image_gen.cached_tokens_details.cached_image_tokens": CountImageCacheRead,
 }
 
 // The counts of Gemini. Thinking and tools are counted beside the candidates and the prompt.

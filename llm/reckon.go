@@ -111,7 +111,7 @@ func (t *tally) split(u *Usage) (prompt, answer bool) {
 	if t.format.API == APIOpenAIAudio && t.sound.quarters > 0 && !f.has[CountAudioOutput] { // and one of speech is of sound
 		u.AudioOutput = u.Output
 	}
-	u.Searches = n[CountSearches]
+	u.Searches = n[CountSearches] + n[countFileSearches]
 	prompt = (f.has[CountInput] || f.has[countUncached]) && (f.failed || u.Input+u.CacheRead+u.CacheWrite > 0 || t.call.Input == 0) // a zero says nothing of a prompt with text
 	return prompt, f.has[CountOutput] || f.has[CountReasoning] || t.format.InputOnly
 }
