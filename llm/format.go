@@ -97,7 +97,7 @@ const (
 
 	countUncached        // what neither came from a cache nor was written to one, where the input includes these
 	countCacheWriteShort // the part of CountCacheWrite that is kept for less than an hour
-	countFileSearches    // searches of files that a tool of the provider made, which are charged like those of the web
+	countFileSearches    // searches of files that a tool of the provider made, charged like searches of the web
 	countVideoCacheRead  // the part of CountCacheRead that is videos
 	countEnd
 )
