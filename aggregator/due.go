@@ -13,15 +13,15 @@ import (
 // A record says of each resource and hour that there are snapshots to roll up. The aggregator that begins a snapshot
 // writes the record before the changes count as done. So an hour whose aggregator has crashed is found.
 
-// slots is the number of partitions that the records are spread over.
-const dueSlots = 16
+// dueParts is the number of partitions that the records are spread over.
+const dueParts = 16
 
 // dueHourOf returns the key of the record of the hour of a snapshot.
 func dueHourOf(s *snapshot) layout.DueHourKey {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(s.bucket.NS + "#" + s.bucket.Resource))
 	return layout.DueHourKey{
-		Slot: int(sum.Sum32() % dueSlots), WindowKey: layout.WindowKey(string(s.window), s.start), ID: s.bucket.NS, Resource: s.bucket.Resource,
+		DuePart: int(sum.Sum32() % dueParts), WindowKey: layout.WindowKey(string(s.window), s.start), ID: s.bucket.NS, Resource: s.bucket.Resource,
 	}
 }
 

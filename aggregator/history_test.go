@@ -279,8 +279,8 @@ func checkHistory(t *rapid.T, s zlimit.Store) {
 // empty deletes the snapshots of a history, and what is noted of its hours.
 func empty(t *rapid.T, s store.Store) {
 	partitions := []string{"n/ENTITY#a", "n/ENTITY#bb"}
-	for slot := range dueSlots {
-		partitions = append(partitions, layout.QueryDueHours(slot).PK)
+	for part := range dueParts {
+		partitions = append(partitions, layout.QueryDueHours(part).PK)
 	}
 	for _, pk := range partitions {
 		page, err := s.Query(context.Background(), store.Query{PK: pk, Consistent: true})

@@ -63,9 +63,9 @@ func (ro *roller) rollDue(ctx, working context.Context) {
 	if err := ro.registry.admit(ctx); err != nil {
 		return // the next changes will show
 	}
-	first := rand.IntN(dueSlots) // others begin elsewhere
-	for i := range dueSlots {
-		if err := ro.rollSlot(ctx, working, (first+i)%dueSlots); err != nil && working.Err() == nil {
+	first := rand.IntN(dueParts) // others begin elsewhere
+	for i := range dueParts {
+		if err := ro.rollPart(ctx, working, (first+i)%dueParts); err != nil && working.Err() == nil {
 			ro.log(ctx, &ro.outages.rolling, slog.LevelError, "aggregator: hours could not be rolled up into days and months, and are tried again", err)
 		}
 		if working.Err() != nil {
@@ -74,8 +74,8 @@ func (ro *roller) rollDue(ctx, working context.Context) {
 	}
 }
 
-func (ro *roller) rollSlot(ctx, working context.Context, slot int) error {
-	q := layout.QueryDueHours(slot)
+func (ro *roller) rollPart(ctx, working context.Context, part int) error {
+	q := layout.QueryDueHours(part)
 	last := ro.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
 	q.Consistent = true
 	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.WindowHourly), last) + "$" // after every key of that hour

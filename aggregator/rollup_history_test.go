@@ -115,8 +115,8 @@ func checkRolledUpHistory(t *rapid.T, s zlimit.Store) {
 // dueHours returns the keys of the records of hours that are to be rolled up.
 func dueHours(t rapid.TB, s zlimit.Store) (keys []store.Key) {
 	t.Helper()
-	for slot := range dueSlots {
-		q := layout.QueryDueHours(slot)
+	for part := range dueParts {
+		q := layout.QueryDueHours(part)
 		q.Consistent = true
 		page, err := store.Of(s).Query(context.Background(), q)
 		check.Fatal(t, "Query()", err)

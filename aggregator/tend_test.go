@@ -132,7 +132,7 @@ func (g *garden) set(n int, attribute string, v int64) store.Change {
 func (g *garden) setTo(n int, attribute string, v expr.Value) store.Change {
 	g.Helper()
 	c := store.Change{Key: g.number(n).Key(), Old: g.item(n), At: g.now.Truncate(time.Second)}
-	op := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
+	op := expr.Operation{Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
 	bound, err := op.Call(v).Bind()
 	check.Fatal(g, "Bind()", err)
 	if _, err := g.table.Store().Write(context.Background(), store.Write{Key: c.Key, Expr: bound}); err != nil {

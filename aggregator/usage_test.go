@@ -268,7 +268,7 @@ func TestUnreadableItems(t *testing.T) {
 func TestForeignSequence(t *testing.T) {
 	a := newAggregator(t, newMemory(t))
 	mustApply(t, a, busy(1)...)
-	spoil := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("seq#0"), 0)}}
+	spoil := expr.Operation{Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr("seq#0"), 0)}}
 	bound, err := spoil.Call(expr.N(1)).Bind()
 	check.Fatal(t, "Bind()", err)
 	key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03"}

@@ -366,7 +366,7 @@ func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	c.set("key-1", 77)
 	setLimits(t, c.admin, zlimit.Level{Entity: "key-1"}, zlimit.PerMinute("rpm", 5))
 	key := layout.EntityConfigKey{NS: c.admin.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key()
-	mark := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("l_rpm_rsa"), 0)}}
+	mark := expr.Operation{Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr("l_rpm_rsa"), 0)}}
 	bound, err := mark.Call(expr.N(5)).Bind()
 	check.Fatal(t, "Bind()", err)
 	if _, err := c.store.Store.Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {

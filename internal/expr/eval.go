@@ -48,7 +48,7 @@ func holdAll(tests []test, values []Value, item Item, places *places) bool {
 		case t.kind == condGE: // as most are, and mostly of two numbers
 			if place := places.find(t.attr, item); place < 0 {
 				return false
-			} else if is, least := &item[place].Value, &values[t.slot]; is.isInt() && least.isInt() {
+			} else if is, least := &item[place].Value, &values[t.placeholder]; is.isInt() && least.isInt() {
 				if is.num < least.num {
 					return false
 				}
@@ -85,10 +85,10 @@ func (t *test) holds(values []Value, item Item, places *places) bool {
 	case condAbsent:
 		return false
 	case condEQ:
-		return item[place].Value.Equal(values[t.slot])
+		return item[place].Value.Equal(values[t.placeholder])
 	default: // a comparison
 	}
-	order, comparable := item[place].Value.compare(values[t.slot])
+	order, comparable := item[place].Value.compare(values[t.placeholder])
 	if !comparable {
 		return false
 	}
@@ -118,7 +118,7 @@ func (e *Evaluation) ApplyIn(space Item) (Item, error) {
 	for i := range b.update {
 		s := &b.update[i]
 		place := e.places.find(s.attr, item) // as it is in next, up to the removals
-		if place >= 0 && s.kind.isSum() && next[place].Value.move(&item[place].Value, &b.Values[s.slot], s.kind == actMinus) {
+		if place >= 0 && s.kind.isSum() && next[place].Value.move(&item[place].Value, &b.Values[s.placeholder], s.kind == actMinus) {
 			continue
 		}
 		v := Value{}
@@ -128,7 +128,7 @@ func (e *Evaluation) ApplyIn(space Item) (Item, error) {
 				old = item[place].Value
 			}
 			if s.kind != actGather {
-				operand = b.Values[s.slot]
+				operand = b.Values[s.placeholder]
 			} else if from := e.places.find(s.from, item); from >= 0 {
 				operand = item[from].Value
 			}

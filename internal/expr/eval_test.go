@@ -44,7 +44,7 @@ func TestHolds(t *testing.T) {
 		{"any", []Condition{Any(Absent(n), Absent(s), EQ(n, 0))}, N(5), true},
 		{"none of any", []Condition{Any(Absent(n), Exists(none), EQ(n, 0))}, N(6), false},
 	} {
-		b := bind(t, (&Operation{Slots: 1, Where: test.where, Update: []Action{Set(Attr("x"), 0)}}).Call(test.value))
+		b := bind(t, (&Operation{Placeholders: 1, Where: test.where, Update: []Action{Set(Attr("x"), 0)}}).Call(test.value))
 		if got := b.Holds(base()); got != test.want {
 			t.Errorf("%s: Holds = %t", test.name, got)
 		}
@@ -94,9 +94,9 @@ func TestApply(t *testing.T) {
 		{"delete from a number", Delete(n, 0), Strings("a"), "n", Value{}, true},
 		{"a sum of too many digits", Add(Attr("n"), 0), mustParse(t, "1E+40"), "n", Value{}, true},
 	} {
-		op := &Operation{Slots: 1, Update: []Action{test.action}}
+		op := &Operation{Placeholders: 1, Update: []Action{test.action}}
 		if test.action.kind == actRemove || test.action.kind == actGather {
-			op.Where = []Condition{EQ(Attr("n"), 0)} // so that the slot has a use
+			op.Where = []Condition{EQ(Attr("n"), 0)} // so that the placeholder has a use
 		}
 		b := bind(t, op.Call(test.value))
 		before := base()
@@ -130,7 +130,7 @@ func TestApply(t *testing.T) {
 
 // TestActionsSeeTheItemBefore: no action of an update sees the result of another.
 func TestActionsSeeTheItemBefore(t *testing.T) {
-	b := bind(t, (&Operation{Slots: 2, Update: []Action{Remove(Attr("n")), Set(Attr("s"), 0), Add(Attr("m"), 1)}}).Call(S("x"), N(1)))
+	b := bind(t, (&Operation{Placeholders: 2, Update: []Action{Remove(Attr("n")), Set(Attr("s"), 0), Add(Attr("m"), 1)}}).Call(S("x"), N(1)))
 	got, err := b.Apply(base())
 	want := base()
 	want.Remove("n")
@@ -145,9 +145,9 @@ func TestActionsSeeTheItemBefore(t *testing.T) {
 // arrangement to be learnt.
 func TestArrangements(t *testing.T) {
 	op := &Operation{
-		Slots:  2,
-		Where:  []Condition{GE(Attr("n"), 0), Absent(Attr("gone"))},
-		Update: []Action{Add(Attr("n"), 1), Remove(Attr("null")), Set(Attr("s"), 1), Remove(Attr("flag"))},
+		Placeholders: 2,
+		Where:        []Condition{GE(Attr("n"), 0), Absent(Attr("gone"))},
+		Update:       []Action{Add(Attr("n"), 1), Remove(Attr("null")), Set(Attr("s"), 1), Remove(Attr("flag"))},
 	}
 	b := bind(t, op.Call(N(5), N(-1)))
 	rest := Item{{"n", N(4)}, {"s", N(-1)}, {"set", Strings("a", "b")}}

@@ -11,11 +11,11 @@ import (
 // An Operation is a conditional write as data: a part for every call, and clauses to pick. It is declared once,
 // as a package variable, and must not be changed or copied afterwards; its methods are safe for concurrent use.
 type Operation struct {
-	Name    string
-	Slots   int         // values that every call binds, before the values of its clauses
-	Where   []Condition // all must hold
-	Update  []Action
-	Clauses []Clause
+	Name         string
+	Placeholders int         // values that every call binds, before the values of its clauses
+	Where        []Condition // all must hold
+	Update       []Action
+	Clauses      []Clause
 
 	compiling sync.Mutex
 	templates atomic.Pointer[map[string]*Template] // by shape; replaced, never changed
@@ -24,10 +24,10 @@ type Operation struct {
 
 // A Clause is a part of an operation that a call may pick, once for the item or once for each member of a family.
 type Clause struct {
-	Name   string
-	Slots  int // values that each pick binds
-	Where  []Condition
-	Update []Action
+	Name         string
+	Placeholders int // values that each pick binds
+	Where        []Condition
+	Update       []Action
 }
 
 // A Path names a top-level attribute, or with Member set the attribute of a family that belongs to the picked member.
@@ -75,26 +75,36 @@ const (
 // A Condition is something that must hold for the item before the write. A comparison with a missing attribute, or
 // one of another type, does not hold.
 type Condition struct {
-	kind conditionKind
-	path Path
-	slot int
-	args []Condition
+	kind        conditionKind
+	path        Path
+	placeholder int
+	args        []Condition
 }
 
-// EQ holds when the attribute equals the value in the slot.
-func EQ(p Path, slot int) Condition { return Condition{kind: condEQ, path: p, slot: slot} }
+// EQ holds when the attribute equals the value of the placeholder.
+func EQ(p Path, placeholder int) Condition {
+	return Condition{kind: condEQ, path: p, placeholder: placeholder}
+}
 
-// LT holds when the attribute is less than the value in the slot.
-func LT(p Path, slot int) Condition { return Condition{kind: condLT, path: p, slot: slot} }
+// LT holds when the attribute is less than the value of the placeholder.
+func LT(p Path, placeholder int) Condition {
+	return Condition{kind: condLT, path: p, placeholder: placeholder}
+}
 
-// LE holds when the attribute is at most the value in the slot.
-func LE(p Path, slot int) Condition { return Condition{kind: condLE, path: p, slot: slot} }
+// LE holds when the attribute is at most the value of the placeholder.
+func LE(p Path, placeholder int) Condition {
+	return Condition{kind: condLE, path: p, placeholder: placeholder}
+}
 
-// GT holds when the attribute is greater than the value in the slot.
-func GT(p Path, slot int) Condition { return Condition{kind: condGT, path: p, slot: slot} }
+// GT holds when the attribute is greater than the value of the placeholder.
+func GT(p Path, placeholder int) Condition {
+	return Condition{kind: condGT, path: p, placeholder: placeholder}
+}
 
-// GE holds when the attribute is at least the value in the slot.
-func GE(p Path, slot int) Condition { return Condition{kind: condGE, path: p, slot: slot} }
+// GE holds when the attribute is at least the value of the placeholder.
+func GE(p Path, placeholder int) Condition {
+	return Condition{kind: condGE, path: p, placeholder: placeholder}
+}
 
 // Exists holds when the item has the attribute.
 func Exists(p Path) Condition { return Condition{kind: condExists, path: p} }
@@ -121,28 +131,36 @@ const (
 	actDelete
 )
 
-// isSum reports whether an action on numbers adds the value in its slot, or takes it away.
+// isSum reports whether an action on numbers adds the value of its placeholder, or takes it away.
 func (k actionKind) isSum() bool { return k == actAdd || k == actPlus || k == actMinus }
 
 // An Action is one change of an item. Every action of a write sees the item as it was before the write.
 type Action struct {
-	kind actionKind
-	path Path
-	slot int
-	from Path // of actGather: the other attribute
+	kind        actionKind
+	path        Path
+	placeholder int
+	from        Path // of actGather: the other attribute
 }
 
-// Set makes the attribute the value in the slot.
-func Set(p Path, slot int) Action { return Action{kind: actSet, path: p, slot: slot} }
+// Set makes the attribute the value of the placeholder.
+func Set(p Path, placeholder int) Action {
+	return Action{kind: actSet, path: p, placeholder: placeholder}
+}
 
-// Default makes the attribute the value in the slot if the item does not have it.
-func Default(p Path, slot int) Action { return Action{kind: actDefault, path: p, slot: slot} }
+// Default makes the attribute the value of the placeholder if the item does not have it.
+func Default(p Path, placeholder int) Action {
+	return Action{kind: actDefault, path: p, placeholder: placeholder}
+}
 
-// Plus adds the number in the slot to an attribute that exists.
-func Plus(p Path, slot int) Action { return Action{kind: actPlus, path: p, slot: slot} }
+// Plus adds the number of the placeholder to an attribute that exists.
+func Plus(p Path, placeholder int) Action {
+	return Action{kind: actPlus, path: p, placeholder: placeholder}
+}
 
-// Minus subtracts the number in the slot from an attribute that exists.
-func Minus(p Path, slot int) Action { return Action{kind: actMinus, path: p, slot: slot} }
+// Minus subtracts the number of the placeholder from an attribute that exists.
+func Minus(p Path, placeholder int) Action {
+	return Action{kind: actMinus, path: p, placeholder: placeholder}
+}
 
 // Gather adds the number in another attribute, as it was before the write, to an attribute. Both exist.
 func Gather(p, from Path) Action { return Action{kind: actGather, path: p, from: from} }
@@ -150,12 +168,16 @@ func Gather(p, from Path) Action { return Action{kind: actGather, path: p, from:
 // Remove removes the attribute.
 func Remove(p Path) Action { return Action{kind: actRemove, path: p} }
 
-// Add adds the number in the slot to the attribute, or the elements in the slot to the set. An attribute that the item
+// Add adds the number of the placeholder to the attribute, or the elements of the placeholder to the set. An attribute that the item
 // does not have counts as zero, or as empty.
-func Add(p Path, slot int) Action { return Action{kind: actAdd, path: p, slot: slot} }
+func Add(p Path, placeholder int) Action {
+	return Action{kind: actAdd, path: p, placeholder: placeholder}
+}
 
-// Delete takes the elements in the slot out of the set; the attribute goes with its last element.
-func Delete(p Path, slot int) Action { return Action{kind: actDelete, path: p, slot: slot} }
+// Delete takes the elements of the placeholder out of the set; the attribute goes with its last element.
+func Delete(p Path, placeholder int) Action {
+	return Action{kind: actDelete, path: p, placeholder: placeholder}
+}
 
 // A Call is one use of an operation: its values, the clauses picked, and their values. It is not safe for concurrent
 // use, and good for one Bind.
@@ -174,7 +196,7 @@ type pick struct {
 	member string
 }
 
-// Call starts a call of the operation with the values of its own slots.
+// Call starts a call of the operation with the values of its own placeholders.
 func (op *Operation) Call(values ...Value) *Call {
 	c := calls.Get().(*Call)
 	c.op = op
@@ -184,13 +206,13 @@ func (op *Operation) Call(values ...Value) *Call {
 }
 
 // Pick adds a clause, by its index, for a member of its family ("" when the clause has none), with the values of its
-// slots.
+// placeholders.
 func (c *Call) Pick(clause int, member string, values ...Value) {
 	c.shape = append(append(append(c.shape, byte(clause)), member...), 0) // names hold no zero
 	c.values = append(c.values, values...)
 }
 
-// PickNumbers is [Call.Pick] for slots of numbers.
+// PickNumbers is [Call.Pick] for placeholders of numbers.
 func (c *Call) PickNumbers(clause int, member string, numbers ...int64) {
 	c.shape = append(append(append(c.shape, byte(clause)), member...), 0)
 	for _, n := range numbers {
@@ -232,7 +254,7 @@ func (b *Bound) Release() {
 }
 
 // Bind returns the call's template, compiled at the first call of this shape, and the call's values. Its errors are
-// programming errors that DynamoDB would refuse. Such errors are too few values, values of a kind without a use, slots
+// programming errors that DynamoDB would refuse. Such errors are too few values, values of a kind without a use, placeholders
 // without a use, or two actions on one attribute.
 func (c *Call) Bind() (Bound, error) {
 	t, err := c.template()

@@ -14,11 +14,11 @@ import (
 // A Template is an operation with its clauses picked and its attribute names resolved. It is immutable and safe for
 // concurrent use.
 type Template struct {
-	shape  string // of the calls that it serves
-	where  []test
-	update []step
-	slots  int
-	takes  []kinds // what each slot takes
+	shape        string // of the calls that it serves
+	where        []test
+	update       []step
+	placeholders int
+	takes        []kinds // what each placeholder takes
 
 	attributes []string // that the template names, each once
 	changes    []string // the names that the update may change
@@ -34,18 +34,18 @@ type Template struct {
 
 // test is a condition on resolved attributes.
 type test struct {
-	kind conditionKind
-	attr attribute // not of condAll and condAny
-	slot int
-	args []test
+	kind        conditionKind
+	attr        attribute // not of condAll and condAny
+	placeholder int
+	args        []test
 }
 
 // step is an action on a resolved attribute.
 type step struct {
-	kind actionKind
-	attr attribute
-	slot int
-	from attribute // of actGather: the other attribute
+	kind        actionKind
+	attr        attribute
+	placeholder int
+	from        attribute // of actGather: the other attribute
 }
 
 // An attribute is an index in the attributes of a template.
@@ -137,15 +137,15 @@ var placeholders = func() (p [64]string) {
 
 // compile resolves an operation for the clauses picked and renders its text.
 func (op *Operation) compile(picks []pick) (*Template, error) {
-	t := &Template{slots: op.Slots}
+	t := &Template{placeholders: op.Placeholders}
 	t.add(op.Where, op.Update, "", 0)
 	for _, p := range picks {
 		if p.clause < 0 || p.clause >= len(op.Clauses) {
 			return nil, fmt.Errorf("expr: %s has no clause %d", op.Name, p.clause)
 		}
 		c := &op.Clauses[p.clause]
-		t.add(c.Where, c.Update, p.member, t.slots)
-		t.slots += c.Slots
+		t.add(c.Where, c.Update, p.member, t.placeholders)
+		t.placeholders += c.Placeholders
 	}
 	for _, s := range t.update {
 		name := t.attributes[s.attr]
@@ -170,19 +170,19 @@ const (
 	anything = 1<<KindS | 1<<KindN | 1<<KindBool | 1<<KindNull | 1<<KindSS | 1<<KindL | 1<<KindM
 )
 
-// infer finds the kinds of value that each slot takes. DynamoDB refuses an operand of another kind for every item,
+// infer finds the kinds of value that each placeholder takes. DynamoDB refuses an operand of another kind for every item,
 // and a value that no expression uses.
 func (t *Template) infer() error {
-	t.takes = make([]kinds, t.slots)
-	use := func(slot int, k kinds) error {
-		if slot < 0 || slot >= t.slots {
-			return fmt.Errorf("has no slot %d", slot)
+	t.takes = make([]kinds, t.placeholders)
+	use := func(placeholder int, k kinds) error {
+		if placeholder < 0 || placeholder >= t.placeholders {
+			return fmt.Errorf("has no placeholder %d", placeholder)
 		}
-		if t.takes[slot] == 0 {
-			t.takes[slot] = anything
+		if t.takes[placeholder] == 0 {
+			t.takes[placeholder] = anything
 		}
-		if t.takes[slot] &= k; t.takes[slot] == 0 {
-			return fmt.Errorf("has uses of slot %d that no value suits", slot)
+		if t.takes[placeholder] &= k; t.takes[placeholder] == 0 {
+			return fmt.Errorf("has uses of placeholder %d that no value suits", placeholder)
 		}
 		return nil
 	}
@@ -202,12 +202,12 @@ func (t *Template) infer() error {
 			k = 1 << KindSS
 		default: // a value to set
 		}
-		if err := use(s.slot, k); err != nil {
+		if err := use(s.placeholder, k); err != nil {
 			return err
 		}
 	}
 	if i := slices.Index(t.takes, 0); i >= 0 {
-		return fmt.Errorf("does not use slot %d", i)
+		return fmt.Errorf("does not use placeholder %d", i)
 	}
 	return nil
 }
@@ -223,9 +223,9 @@ func inferTests(tests []test, use func(int, kinds) error) error {
 			}
 			err = inferTests(tests[i].args, use)
 		case condEQ:
-			err = use(tests[i].slot, anything)
+			err = use(tests[i].placeholder, anything)
 		default:
-			err = use(tests[i].slot, ordered)
+			err = use(tests[i].placeholder, ordered)
 		}
 		if err != nil {
 			return err
@@ -236,8 +236,8 @@ func inferTests(tests []test, use func(int, kinds) error) error {
 
 // accept returns an error for values that DynamoDB would refuse as operands of the template.
 func (t *Template) accept(values []Value) error {
-	if len(values) != t.slots {
-		return fmt.Errorf("takes %d values, got %d", t.slots, len(values))
+	if len(values) != t.placeholders {
+		return fmt.Errorf("takes %d values, got %d", t.placeholders, len(values))
 	}
 	takes := t.takes[:len(values)]
 	for i := range values {
@@ -245,10 +245,10 @@ func (t *Template) accept(values []Value) error {
 			continue
 		}
 		if t.takes[i]&(1<<values[i].kind) == 0 {
-			return fmt.Errorf("cannot take a value of kind %v in slot %d", values[i].kind, i)
+			return fmt.Errorf("cannot take a value of kind %v in placeholder %d", values[i].kind, i)
 		}
 		if values[i].kind == KindSS && len(values[i].Elements()) == 0 {
-			return fmt.Errorf("cannot take an empty set in slot %d", i)
+			return fmt.Errorf("cannot take an empty set in placeholder %d", i)
 		}
 	}
 	return nil
@@ -257,7 +257,7 @@ func (t *Template) accept(values []Value) error {
 func (t *Template) add(where []Condition, update []Action, member string, base int) {
 	t.where = append(t.where, t.resolve(where, member, base)...)
 	for _, a := range update {
-		s := step{kind: a.kind, attr: t.attribute(a.path, member), slot: base + a.slot}
+		s := step{kind: a.kind, attr: t.attribute(a.path, member), placeholder: base + a.placeholder}
 		if a.kind == actGather {
 			s.from = t.attribute(a.from, member)
 		}
@@ -268,7 +268,7 @@ func (t *Template) add(where []Condition, update []Action, member string, base i
 func (t *Template) resolve(conditions []Condition, member string, base int) []test {
 	tests := make([]test, len(conditions))
 	for i, c := range conditions {
-		tests[i] = test{kind: c.kind, slot: base + c.slot, args: t.resolve(c.args, member, base)}
+		tests[i] = test{kind: c.kind, placeholder: base + c.placeholder, args: t.resolve(c.args, member, base)}
 		if c.kind != condAll && c.kind != condAny {
 			tests[i].attr = t.attribute(c.path, member)
 		}
@@ -388,7 +388,7 @@ func (r *renderer) test(t test) {
 	case condAbsent:
 		r.WriteString("attribute_not_exists(" + r.name(t.attr) + ")")
 	default:
-		r.WriteString(r.name(t.attr) + comparators[t.kind] + Placeholder(t.slot))
+		r.WriteString(r.name(t.attr) + comparators[t.kind] + Placeholder(t.placeholder))
 	}
 }
 
@@ -403,7 +403,7 @@ func (r *renderer) section(keyword string, kinds []actionKind, steps []step) {
 		}
 		r.WriteString(separator)
 		separator = ", "
-		name, value := r.name(s.attr), Placeholder(s.slot)
+		name, value := r.name(s.attr), Placeholder(s.placeholder)
 		switch s.kind {
 		case actSet:
 			r.WriteString(name + " = " + value)

@@ -15,13 +15,13 @@ import (
 func advance() *Operation {
 	tk, tc, rf := Of("b_", "_tk"), Of("b_", "_tc"), Attr("rf")
 	return &Operation{
-		Name:   "advance",
-		Slots:  2,
-		Where:  []Condition{EQ(rf, 0), Any(Absent(Attr("ttl")), GT(Attr("ttl"), 0))},
-		Update: []Action{Set(rf, 1)},
+		Name:         "advance",
+		Placeholders: 2,
+		Where:        []Condition{EQ(rf, 0), Any(Absent(Attr("ttl")), GT(Attr("ttl"), 0))},
+		Update:       []Action{Set(rf, 1)},
 		Clauses: []Clause{
-			{Name: "refill", Slots: 3, Where: []Condition{LE(tk, 0), GE(tk, 1)}, Update: []Action{Add(tk, 2), Add(tc, 1)}},
-			{Name: "fill", Slots: 1, Update: []Action{Set(tk, 0)}},
+			{Name: "refill", Placeholders: 3, Where: []Condition{LE(tk, 0), GE(tk, 1)}, Update: []Action{Add(tk, 2), Add(tc, 1)}},
+			{Name: "fill", Placeholders: 1, Update: []Action{Set(tk, 0)}},
 			{Name: "remove", Update: []Action{Remove(tk), Remove(tc)}},
 		},
 	}
@@ -63,7 +63,7 @@ func TestText(t *testing.T) {
 		},
 		{
 			"every action",
-			(&Operation{Slots: 2, Update: []Action{
+			(&Operation{Placeholders: 2, Update: []Action{
 				Delete(Attr("g"), 1), Add(Attr("f"), 0), Remove(Attr("e")), Minus(Attr("d"), 0), Plus(Attr("c"), 0), Default(Attr("b"), 0), Set(Attr("a"), 0), Gather(Attr("h"), Attr("a")),
 			}}).Call(N(1), Strings("x")),
 			"",
@@ -72,7 +72,7 @@ func TestText(t *testing.T) {
 		},
 		{
 			"every condition",
-			(&Operation{Slots: 1, Where: []Condition{
+			(&Operation{Placeholders: 1, Where: []Condition{
 				EQ(Attr("a"), 0), LT(Attr("a"), 0), LE(Attr("a"), 0), GT(Attr("a"), 0), GE(Attr("a"), 0), Exists(Attr("a")), Absent(Attr("a")),
 			}}).Call(N(1)),
 			"#0 = :0 AND #0 < :0 AND #0 <= :0 AND #0 > :0 AND #0 >= :0 AND attribute_exists(#0) AND attribute_not_exists(#0)",
@@ -81,14 +81,14 @@ func TestText(t *testing.T) {
 		},
 		{
 			"no redundant parentheses, which DynamoDB refuses",
-			(&Operation{Slots: 1, Where: []Condition{All(All(a), Any(b)), Any(Any(a, All(b, All(c))), Any(c))}}).Call(N(1)),
+			(&Operation{Placeholders: 1, Where: []Condition{All(All(a), Any(b)), Any(Any(a, All(b, All(c))), Any(c))}}).Call(N(1)),
 			"attribute_exists(#0) AND attribute_not_exists(#1) AND (attribute_exists(#0) OR (attribute_not_exists(#1) AND #2 = :0) OR #2 = :0)",
 			"",
 			map[string]string{"#0": "a", "#1": "b", "#2": "c"},
 		},
 		{
 			"one alternative alone",
-			(&Operation{Slots: 1, Where: []Condition{Any(a, c)}}).Call(N(1)),
+			(&Operation{Placeholders: 1, Where: []Condition{Any(a, c)}}).Call(N(1)),
 			"attribute_exists(#0) OR #1 = :0",
 			"",
 			map[string]string{"#0": "a", "#1": "c"},
@@ -152,16 +152,16 @@ func TestBindErrors(t *testing.T) {
 		{"a clause that does not exist", picked(3, "rpm"), "expr: advance has no clause 3"},
 		{"one attribute changed twice", twice, `expr: advance changes attribute "b_rpm_tk" twice`},
 		{"one member picked twice", func() *Call { c := picked(remove, "rpm"); c.Pick(remove, "rpm"); return c }(), `expr: advance changes attribute "b_rpm_tk" twice`},
-		{"a slot that does not exist", (&Operation{Name: "op", Slots: 1, Update: []Action{Set(n, 1)}}).Call(N(1)), "expr: op has no slot 1"},
-		{"a slot that nothing uses", (&Operation{Name: "op", Slots: 2, Update: []Action{Set(n, 0)}}).Call(N(1), N(2)), "expr: op does not use slot 1"},
-		{"a slot of two natures", (&Operation{Name: "op", Slots: 1, Update: []Action{Delete(n, 0), Plus(Attr("m"), 0)}}).Call(N(1)), "expr: op has uses of slot 0 that no value suits"},
+		{"a placeholder that does not exist", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Set(n, 1)}}).Call(N(1)), "expr: op has no placeholder 1"},
+		{"a placeholder that nothing uses", (&Operation{Name: "op", Placeholders: 2, Update: []Action{Set(n, 0)}}).Call(N(1), N(2)), "expr: op does not use placeholder 1"},
+		{"a placeholder of two natures", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Delete(n, 0), Plus(Attr("m"), 0)}}).Call(N(1)), "expr: op has uses of placeholder 0 that no value suits"},
 		{"an empty alternative", (&Operation{Name: "op", Where: []Condition{Any()}}).Call(), "expr: op has an empty All or Any"},
-		{"no value", (&Operation{Name: "op", Slots: 1, Update: []Action{Set(n, 0)}}).Call(Value{}), "expr: op cannot take a value of kind none in slot 0"},
-		{"an empty set", (&Operation{Name: "op", Slots: 1, Update: []Action{Set(n, 0)}}).Call(Strings()), "expr: op cannot take an empty set in slot 0"},
-		{"a string to add", (&Operation{Name: "op", Slots: 1, Update: []Action{Add(n, 0)}}).Call(S("1")), "expr: op cannot take a value of kind S in slot 0"},
-		{"a set to add with plus", (&Operation{Name: "op", Slots: 1, Update: []Action{Plus(n, 0)}}).Call(Strings("1")), "expr: op cannot take a value of kind SS in slot 0"},
-		{"a number to delete", (&Operation{Name: "op", Slots: 1, Update: []Action{Delete(n, 0)}}).Call(N(1)), "expr: op cannot take a value of kind N in slot 0"},
-		{"a boolean to order by", (&Operation{Name: "op", Slots: 1, Where: []Condition{LT(n, 0)}}).Call(Bool(true)), "expr: op cannot take a value of kind BOOL in slot 0"},
+		{"no value", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Set(n, 0)}}).Call(Value{}), "expr: op cannot take a value of kind none in placeholder 0"},
+		{"an empty set", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Set(n, 0)}}).Call(Strings()), "expr: op cannot take an empty set in placeholder 0"},
+		{"a string to add", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Add(n, 0)}}).Call(S("1")), "expr: op cannot take a value of kind S in placeholder 0"},
+		{"a set to add with plus", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Plus(n, 0)}}).Call(Strings("1")), "expr: op cannot take a value of kind SS in placeholder 0"},
+		{"a number to delete", (&Operation{Name: "op", Placeholders: 1, Update: []Action{Delete(n, 0)}}).Call(N(1)), "expr: op cannot take a value of kind N in placeholder 0"},
+		{"a boolean to order by", (&Operation{Name: "op", Placeholders: 1, Where: []Condition{LT(n, 0)}}).Call(Bool(true)), "expr: op cannot take a value of kind BOOL in placeholder 0"},
 	} {
 		for range 2 { // the second time from the cache, where there is a template
 			if _, err := test.call.Bind(); err == nil || err.Error() != test.want {

@@ -252,7 +252,7 @@ var advanceSteps = bind(map[bucket.StepKind]int{
 // pick adds the clause of a step to a call. Its values are numbers.
 func (b *binding) pick(call *expr.Call, op *expr.Operation, s *bucket.Step) {
 	clause := b[s.Kind]
-	call.PickNumbers(clause, s.Limit, s.Values[:op.Clauses[clause].Slots]...)
+	call.PickNumbers(clause, s.Limit, s.Values[:op.Clauses[clause].Placeholders]...)
 }
 
 // bindSpend binds a plan that leaves the refill stamp alone.
@@ -348,11 +348,11 @@ var notes = [bucket.Fields]expr.Path{
 // noting is [Advance] with two clauses for each field: one sets it, and one removes it.
 var noting = func() *expr.Operation {
 	op := &expr.Operation{
-		Name: advanceOperation.Name, Slots: advanceOperation.Slots, Where: advanceOperation.Where, Update: advanceOperation.Update,
+		Name: advanceOperation.Name, Placeholders: advanceOperation.Placeholders, Where: advanceOperation.Where, Update: advanceOperation.Update,
 		Clauses: slices.Clone(advanceOperation.Clauses),
 	}
 	for _, path := range notes {
-		op.Clauses = append(op.Clauses, expr.Clause{Name: "put", Slots: 1, Update: []expr.Action{expr.Set(path, 0)}})
+		op.Clauses = append(op.Clauses, expr.Clause{Name: "put", Placeholders: 1, Update: []expr.Action{expr.Set(path, 0)}})
 		op.Clauses = append(op.Clauses, expr.Clause{Name: "remove", Update: []expr.Action{expr.Remove(path)}})
 	}
 	return op

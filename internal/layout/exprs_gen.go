@@ -37,8 +37,8 @@ const (
 )
 
 var spendOperation = expr.Operation{
-	Name:  "spend",
-	Slots: 2,
+	Name:         "spend",
+	Placeholders: 2,
 	Where: []expr.Condition{
 		expr.GE(expr.Attr("rf"), 0),
 		expr.Any(expr.Absent(expr.Attr("ttl")), expr.GT(expr.Attr("ttl"), 1)),
@@ -49,8 +49,8 @@ var spendOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("cg")), expr.Absent(expr.Attr("vu"))},
 		},
 		spendDated: {
-			Name:  "dated",
-			Slots: 2,
+			Name:         "dated",
+			Placeholders: 2,
 			Where: []expr.Condition{
 				expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 1)),
 				expr.Any(expr.Absent(expr.Attr("vu")), expr.GT(expr.Attr("vu"), 0)),
@@ -61,48 +61,48 @@ var spendOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
 		},
 		spendTake: {
-			Name:   "take",
-			Slots:  1,
-			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
-			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "take",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
+			Update:       []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendBorrow: {
-			Name:   "borrow",
-			Slots:  3,
-			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 1), expr.EQ(expr.Attr("shard_count"), 2)},
-			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "borrow",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 1), expr.EQ(expr.Attr("shard_count"), 2)},
+			Update:       []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendBelow: {
-			Name:  "below",
-			Slots: 1,
-			Where: []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 0)},
+			Name:         "below",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 0)},
 		},
 		spendPlace: {
-			Name:   "place",
-			Slots:  3,
-			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 1), expr.Add(expr.Of("b_", "_tc"), 2)},
+			Name:         "place",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
+			Update:       []expr.Action{expr.Set(expr.Of("b_", "_tk"), 1), expr.Add(expr.Of("b_", "_tc"), 2)},
 		},
 		spendUnmoved: {
-			Name:  "unmoved",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("rf"), 0)},
+			Name:         "unmoved",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("rf"), 0)},
 		},
 		spendCharge: {
-			Name:   "charge",
-			Slots:  1,
-			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk"))},
-			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "charge",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.Exists(expr.Of("b_", "_tk"))},
+			Update:       []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendOwe: {
-			Name:   "owe",
-			Slots:  2,
-			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk")), expr.EQ(expr.Attr("shard_count"), 1)},
-			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "owe",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.Exists(expr.Of("b_", "_tk")), expr.EQ(expr.Attr("shard_count"), 1)},
+			Update:       []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendRefund: {
-			Name:  "refund",
-			Slots: 4,
+			Name:         "refund",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.LE(expr.Of("b_", "_tk"), 1),
 				expr.EQ(expr.Of("b_", "_cp"), 2),
@@ -111,50 +111,50 @@ var spendOperation = expr.Operation{
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendSame: {
-			Name:  "same",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Of("i_", ""), 0)},
+			Name:         "same",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Of("i_", ""), 0)},
 		},
 		spendAscribe: {
-			Name:   "ascribe",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
+			Name:         "ascribe",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
 		},
 		spendContain: {
-			Name:   "contain",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("n_", ""), 0)},
+			Name:         "contain",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("n_", ""), 0)},
 		},
 		spendPeriod: {
-			Name:  "period",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("vu"), 0)},
+			Name:         "period",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("vu"), 0)},
 		},
 		spendRegard: {
-			Name:   "regard",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "regard",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendMeter: {
-			Name:   "meter",
-			Slots:  2,
-			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk")), expr.GT(expr.Of("b_", "_soft"), 1)},
-			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "meter",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.Exists(expr.Of("b_", "_tk")), expr.GT(expr.Of("b_", "_soft"), 1)},
+			Update:       []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendForesee: {
-			Name:   "foresee",
-			Slots:  2,
-			Where:  []expr.Condition{expr.GT(expr.Of("b_", "_soft"), 1)},
-			Update: []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
+			Name:         "foresee",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.GT(expr.Of("b_", "_soft"), 1)},
+			Update:       []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
 		},
 		spendPass: {
-			Name:  "pass",
-			Slots: 1,
-			Where: []expr.Condition{expr.GT(expr.Attr("bypass"), 0)},
+			Name:         "pass",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.GT(expr.Attr("bypass"), 0)},
 		},
 		spendHoldEven: {
-			Name:  "hold_even",
-			Slots: 5,
+			Name:         "hold_even",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_fr"), 1),
 				expr.EQ(expr.Of("s_", "_he"), 2),
@@ -167,8 +167,8 @@ var spendOperation = expr.Operation{
 			},
 		},
 		spendHoldOdd: {
-			Name:  "hold_odd",
-			Slots: 5,
+			Name:         "hold_odd",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_fr"), 1),
 				expr.EQ(expr.Of("s_", "_he"), 2),
@@ -181,8 +181,8 @@ var spendOperation = expr.Operation{
 			},
 		},
 		spendReleaseEven: {
-			Name:  "release_even",
-			Slots: 4,
+			Name:         "release_even",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_he"), 1),
 				expr.LT(expr.Of("s_", "_he"), 2),
@@ -191,8 +191,8 @@ var spendOperation = expr.Operation{
 			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h0"), 0)},
 		},
 		spendReleaseOdd: {
-			Name:  "release_odd",
-			Slots: 4,
+			Name:         "release_odd",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_he"), 1),
 				expr.LT(expr.Of("s_", "_he"), 2),
@@ -230,8 +230,8 @@ const (
 )
 
 var advanceOperation = expr.Operation{
-	Name:  "advance",
-	Slots: 4,
+	Name:         "advance",
+	Placeholders: 4,
 	Where: []expr.Condition{
 		expr.EQ(expr.Attr("rf"), 0),
 		expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 3)),
@@ -244,52 +244,52 @@ var advanceOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
 		},
 		advanceCredit: {
-			Name:   "credit",
-			Slots:  2,
-			Where:  []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 0)},
-			Update: []expr.Action{expr.Add(expr.Of("b_", "_tk"), 1)},
+			Name:         "credit",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 0)},
+			Update:       []expr.Action{expr.Add(expr.Of("b_", "_tk"), 1)},
 		},
 		advanceCover: {
-			Name:  "cover",
-			Slots: 1,
-			Where: []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
+			Name:         "cover",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
 		},
 		advanceFill: {
-			Name:   "fill",
-			Slots:  2,
-			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 1)},
+			Name:         "fill",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
+			Update:       []expr.Action{expr.Set(expr.Of("b_", "_tk"), 1)},
 		},
 		advanceRenew: {
-			Name:   "renew",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 0)},
+			Name:         "renew",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Of("b_", "_tk"), 0)},
 		},
 		advanceCount: {
-			Name:   "count",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "count",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		advanceForebode: {
-			Name:   "forebode",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
+			Name:         "forebode",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("b_", "_sr"), 0)},
 		},
 		advanceSeed: {
-			Name:   "seed",
-			Slots:  2,
-			Where:  []expr.Condition{expr.Absent(expr.Of("b_", "_tk"))},
-			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 0), expr.Set(expr.Of("b_", "_tc"), 1)},
+			Name:         "seed",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.Absent(expr.Of("b_", "_tk"))},
+			Update:       []expr.Action{expr.Set(expr.Of("b_", "_tk"), 0), expr.Set(expr.Of("b_", "_tc"), 1)},
 		},
 		advanceAscribe: {
-			Name:   "ascribe",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
+			Name:         "ascribe",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
 		},
 		advanceContain: {
-			Name:   "contain",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("n_", ""), 0)},
+			Name:         "contain",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("n_", ""), 0)},
 		},
 		advanceDisown: {
 			Name:   "disown",
@@ -310,8 +310,8 @@ var advanceOperation = expr.Operation{
 			},
 		},
 		advancePersist: {
-			Name:  "persist",
-			Slots: 2,
+			Name:         "persist",
+			Placeholders: 2,
 			Update: []expr.Action{
 				expr.Remove(expr.Attr("ttl")),
 				expr.Set(expr.Attr("GSI4PK"), 0),
@@ -319,32 +319,32 @@ var advanceOperation = expr.Operation{
 			},
 		},
 		advanceExpire: {
-			Name:   "expire",
-			Slots:  2,
-			Where:  []expr.Condition{expr.EQ(expr.Attr("ttl"), 0)},
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 1)},
+			Name:         "expire",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("ttl"), 0)},
+			Update:       []expr.Action{expr.Set(expr.Attr("ttl"), 1)},
 		},
 		advanceRepeat: {
-			Name:   "repeat",
-			Slots:  2,
-			Update: []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Set(expr.Attr("cl"), 1)},
+			Name:         "repeat",
+			Placeholders: 2,
+			Update:       []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Set(expr.Attr("cl"), 1)},
 		},
 		advanceRepeatNone: {
-			Name:   "repeat_none",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Remove(expr.Attr("cl"))},
+			Name:         "repeat_none",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Remove(expr.Attr("cl"))},
 		},
 		advanceShare: {
-			Name:  "share",
-			Slots: 2,
+			Name:         "share",
+			Placeholders: 2,
 			Where: []expr.Condition{
 				expr.Any(expr.Absent(expr.Attr("shard_count")), expr.EQ(expr.Attr("shard_count"), 0)),
 			},
 			Update: []expr.Action{expr.Set(expr.Attr("shard_count"), 1)},
 		},
 		advanceHoldEven: {
-			Name:  "hold_even",
-			Slots: 5,
+			Name:         "hold_even",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_fr"), 1),
 				expr.EQ(expr.Of("s_", "_he"), 2),
@@ -357,8 +357,8 @@ var advanceOperation = expr.Operation{
 			},
 		},
 		advanceHoldOdd: {
-			Name:  "hold_odd",
-			Slots: 5,
+			Name:         "hold_odd",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_fr"), 1),
 				expr.EQ(expr.Of("s_", "_he"), 2),
@@ -371,8 +371,8 @@ var advanceOperation = expr.Operation{
 			},
 		},
 		advanceReleaseEven: {
-			Name:  "release_even",
-			Slots: 4,
+			Name:         "release_even",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_he"), 1),
 				expr.LT(expr.Of("s_", "_he"), 2),
@@ -381,8 +381,8 @@ var advanceOperation = expr.Operation{
 			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h0"), 0)},
 		},
 		advanceReleaseOdd: {
-			Name:  "release_odd",
-			Slots: 4,
+			Name:         "release_odd",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_he"), 1),
 				expr.LT(expr.Of("s_", "_he"), 2),
@@ -436,26 +436,26 @@ var keepOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("disabled"))},
 		},
 		keepCurrent: {
-			Name:  "current",
-			Slots: 1,
-			Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 0))},
+			Name:         "current",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 0))},
 		},
 		keepTally: {
-			Name:   "tally",
-			Slots:  1,
-			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk"))},
-			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+			Name:         "tally",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.Exists(expr.Of("b_", "_tk"))},
+			Update:       []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		keepProlong: {
-			Name:   "prolong",
-			Slots:  1,
-			Where:  []expr.Condition{expr.Exists(expr.Attr("ttl"))},
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+			Name:         "prolong",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.Exists(expr.Attr("ttl"))},
+			Update:       []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 		keepEnrol: {
-			Name:  "enrol",
-			Slots: 6,
-			Where: []expr.Condition{expr.Absent(expr.Of("s_", "_fr"))},
+			Name:         "enrol",
+			Placeholders: 6,
+			Where:        []expr.Condition{expr.Absent(expr.Of("s_", "_fr"))},
 			Update: []expr.Action{
 				expr.Set(expr.Of("s_", "_fr"), 0),
 				expr.Set(expr.Of("s_", "_cp"), 0),
@@ -468,8 +468,8 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepChangeTerm: {
-			Name:  "change_term",
-			Slots: 6,
+			Name:         "change_term",
+			Placeholders: 6,
 			Where: []expr.Condition{
 				expr.EQ(expr.Of("s_", "_he"), 2),
 				expr.EQ(expr.Of("s_", "_h0"), 3),
@@ -483,15 +483,15 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepResize: {
-			Name:   "resize",
-			Slots:  3,
-			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_cp"), 2)},
-			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Set(expr.Of("s_", "_cp"), 1)},
+			Name:         "resize",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.EQ(expr.Of("s_", "_cp"), 2)},
+			Update:       []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Set(expr.Of("s_", "_cp"), 1)},
 		},
 		keepOpenEven: {
-			Name:  "open_even",
-			Slots: 4,
-			Where: []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 0), expr.EQ(expr.Of("s_", "_en"), 3)},
+			Name:         "open_even",
+			Placeholders: 4,
+			Where:        []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 0), expr.EQ(expr.Of("s_", "_en"), 3)},
 			Update: []expr.Action{
 				expr.Gather(expr.Of("s_", "_fr"), expr.Of("s_", "_h0")),
 				expr.Set(expr.Of("s_", "_h0"), 2),
@@ -500,9 +500,9 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepOpenOdd: {
-			Name:  "open_odd",
-			Slots: 4,
-			Where: []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 0), expr.EQ(expr.Of("s_", "_en"), 3)},
+			Name:         "open_odd",
+			Placeholders: 4,
+			Where:        []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 0), expr.EQ(expr.Of("s_", "_en"), 3)},
 			Update: []expr.Action{
 				expr.Gather(expr.Of("s_", "_fr"), expr.Of("s_", "_h1")),
 				expr.Set(expr.Of("s_", "_h1"), 2),
@@ -511,8 +511,8 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepClaim: {
-			Name:  "claim",
-			Slots: 5,
+			Name:         "claim",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.Any(expr.Absent(expr.Of("s_", "_wu")), expr.EQ(expr.Of("s_", "_wu"), 3)),
 				expr.EQ(expr.Of("s_", "_en"), 4),
@@ -532,8 +532,8 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepHoldEven: {
-			Name:  "hold_even",
-			Slots: 5,
+			Name:         "hold_even",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_fr"), 1),
 				expr.EQ(expr.Of("s_", "_he"), 2),
@@ -546,8 +546,8 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepHoldOdd: {
-			Name:  "hold_odd",
-			Slots: 5,
+			Name:         "hold_odd",
+			Placeholders: 5,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_fr"), 1),
 				expr.EQ(expr.Of("s_", "_he"), 2),
@@ -560,20 +560,20 @@ var keepOperation = expr.Operation{
 			},
 		},
 		keepBeatEven: {
-			Name:   "beat_even",
-			Slots:  3,
-			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
-			Update: []expr.Action{expr.Minus(expr.Of("s_", "_h1"), 0), expr.Plus(expr.Of("s_", "_h0"), 0)},
+			Name:         "beat_even",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
+			Update:       []expr.Action{expr.Minus(expr.Of("s_", "_h1"), 0), expr.Plus(expr.Of("s_", "_h0"), 0)},
 		},
 		keepBeatOdd: {
-			Name:   "beat_odd",
-			Slots:  3,
-			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
-			Update: []expr.Action{expr.Minus(expr.Of("s_", "_h0"), 0), expr.Plus(expr.Of("s_", "_h1"), 0)},
+			Name:         "beat_odd",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
+			Update:       []expr.Action{expr.Minus(expr.Of("s_", "_h0"), 0), expr.Plus(expr.Of("s_", "_h1"), 0)},
 		},
 		keepReleaseEven: {
-			Name:  "release_even",
-			Slots: 4,
+			Name:         "release_even",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_he"), 1),
 				expr.LT(expr.Of("s_", "_he"), 2),
@@ -582,8 +582,8 @@ var keepOperation = expr.Operation{
 			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h0"), 0)},
 		},
 		keepReleaseOdd: {
-			Name:  "release_odd",
-			Slots: 4,
+			Name:         "release_odd",
+			Placeholders: 4,
 			Where: []expr.Condition{
 				expr.GE(expr.Of("s_", "_he"), 1),
 				expr.LT(expr.Of("s_", "_he"), 2),
@@ -592,19 +592,19 @@ var keepOperation = expr.Operation{
 			Update: []expr.Action{expr.Plus(expr.Of("s_", "_fr"), 0), expr.Minus(expr.Of("s_", "_h1"), 0)},
 		},
 		keepHand: {
-			Name:   "hand",
-			Slots:  3,
-			Where:  []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
-			Update: []expr.Action{expr.Add(expr.Of("s_", "_fn"), 0)},
+			Name:         "hand",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.EQ(expr.Of("s_", "_he"), 1), expr.EQ(expr.Of("s_", "_en"), 2)},
+			Update:       []expr.Action{expr.Add(expr.Of("s_", "_fn"), 0)},
 		},
 	},
 }
 
 var listOperation = expr.Operation{
-	Name:   "list",
-	Slots:  2,
-	Where:  []expr.Condition{expr.Exists(expr.Attr("rf"))},
-	Update: []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
+	Name:         "list",
+	Placeholders: 2,
+	Where:        []expr.Condition{expr.Exists(expr.Attr("rf"))},
+	Update:       []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
 }
 
 // The clauses of Stamp.
@@ -620,8 +620,8 @@ const (
 )
 
 var stampOperation = expr.Operation{
-	Name:  "stamp",
-	Slots: 1,
+	Name:         "stamp",
+	Placeholders: 1,
 	Where: []expr.Condition{
 		expr.Exists(expr.Attr("rf")),
 		expr.Any(expr.Absent(expr.Attr("cg")), expr.LT(expr.Attr("cg"), 0)),
@@ -629,8 +629,8 @@ var stampOperation = expr.Operation{
 	Update: []expr.Action{expr.Set(expr.Attr("cg"), 0)},
 	Clauses: []expr.Clause{
 		stampDisable: {
-			Name:  "disable",
-			Slots: 3,
+			Name:         "disable",
+			Placeholders: 3,
 			Update: []expr.Action{
 				expr.Set(expr.Attr("disabled"), 0),
 				expr.Remove(expr.Attr("bypass")),
@@ -644,14 +644,14 @@ var stampOperation = expr.Operation{
 			Update: []expr.Action{expr.Remove(expr.Attr("disabled")), expr.Remove(expr.Attr("bypass"))},
 		},
 		stampExcuse: {
-			Name:   "excuse",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("bypass"), 0), expr.Remove(expr.Attr("disabled"))},
+			Name:         "excuse",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Attr("bypass"), 0), expr.Remove(expr.Attr("disabled"))},
 		},
 		stampOwn: {
-			Name:  "own",
-			Slots: 3,
-			Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
+			Name:         "own",
+			Placeholders: 3,
+			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
 			Update: []expr.Action{
 				expr.Set(expr.Attr("cascade"), 0),
 				expr.Set(expr.Attr("pgen"), 1),
@@ -659,9 +659,9 @@ var stampOperation = expr.Operation{
 			},
 		},
 		stampInherit: {
-			Name:  "inherit",
-			Slots: 4,
-			Where: []expr.Condition{expr.EQ(expr.Attr("pinc"), 3)},
+			Name:         "inherit",
+			Placeholders: 4,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("pinc"), 3)},
 			Update: []expr.Action{
 				expr.Set(expr.Attr("cascade"), 0),
 				expr.Set(expr.Attr("pgen"), 1),
@@ -669,15 +669,15 @@ var stampOperation = expr.Operation{
 			},
 		},
 		stampCharge: {
-			Name:   "charge",
-			Slots:  2,
-			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
-			Update: []expr.Action{expr.Set(expr.Attr("cascade"), 0)},
+			Name:         "charge",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
+			Update:       []expr.Action{expr.Set(expr.Attr("cascade"), 0)},
 		},
 		stampUnder: {
-			Name:   "under",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("parent_id"), 0)},
+			Name:         "under",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Attr("parent_id"), 0)},
 		},
 		stampAlone: {
 			Name:   "alone",
@@ -690,8 +690,8 @@ var stampOperation = expr.Operation{
 const asSeenHolding = 0
 
 var asSeenOperation = expr.Operation{
-	Name:  "as_seen",
-	Slots: 4,
+	Name:         "as_seen",
+	Placeholders: 4,
 	Where: []expr.Condition{
 		expr.EQ(expr.Attr("rf"), 0),
 		expr.EQ(expr.Attr("shard_count"), 1),
@@ -701,23 +701,23 @@ var asSeenOperation = expr.Operation{
 	},
 	Clauses: []expr.Clause{
 		asSeenHolding: {
-			Name:  "holding",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Of("b_", "_tk"), 0)},
+			Name:         "holding",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Of("b_", "_tk"), 0)},
 		},
 	},
 }
 
 var replaceConfigOperation = expr.Operation{
-	Name:  "replace_config",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
+	Name:         "replace_config",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
 }
 
 var removeConfigOperation = expr.Operation{
-	Name:  "remove_config",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
+	Name:         "remove_config",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("config_version"), 0)},
 }
 
 // The clauses of ReplaceLevel.
@@ -729,8 +729,8 @@ const (
 )
 
 var replaceLevelOperation = expr.Operation{
-	Name:  "replace_level",
-	Slots: 1,
+	Name:         "replace_level",
+	Placeholders: 1,
 	Where: []expr.Condition{
 		expr.Any(expr.Absent(expr.Attr("config_version")), expr.EQ(expr.Attr("config_version"), 0)),
 	},
@@ -744,14 +744,14 @@ var replaceLevelOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("cascade"))},
 		},
 		replaceLevelRuled: {
-			Name:  "ruled",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("cascade"), 0)},
+			Name:         "ruled",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("cascade"), 0)},
 		},
 		replaceLevelSwitched: {
-			Name:  "switched",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("disabled"), 0)},
+			Name:         "switched",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("disabled"), 0)},
 		},
 	},
 }
@@ -765,8 +765,8 @@ const (
 )
 
 var removeLevelOperation = expr.Operation{
-	Name:  "remove_level",
-	Slots: 1,
+	Name:         "remove_level",
+	Placeholders: 1,
 	Where: []expr.Condition{
 		expr.Any(expr.Absent(expr.Attr("config_version")), expr.EQ(expr.Attr("config_version"), 0)),
 	},
@@ -780,51 +780,51 @@ var removeLevelOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("cascade"))},
 		},
 		removeLevelRuled: {
-			Name:  "ruled",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("cascade"), 0)},
+			Name:         "ruled",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("cascade"), 0)},
 		},
 		removeLevelSwitched: {
-			Name:  "switched",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("disabled"), 0)},
+			Name:         "switched",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("disabled"), 0)},
 		},
 	},
 }
 
 var takeProvisionerLockOperation = expr.Operation{
-	Name:  "take_provisioner_lock",
-	Slots: 1,
-	Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("PK")), expr.LE(expr.Attr("ttl"), 0))},
+	Name:         "take_provisioner_lock",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("PK")), expr.LE(expr.Attr("ttl"), 0))},
 }
 
 var keepProvisionerLockOperation = expr.Operation{
-	Name:  "keep_provisioner_lock",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
+	Name:         "keep_provisioner_lock",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
 }
 
 var holdProvisionerLockOperation = expr.Operation{
-	Name:  "hold_provisioner_lock",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
+	Name:         "hold_provisioner_lock",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
 }
 
 var withdrawSettlementOperation = expr.Operation{
-	Name:  "withdraw_settlement",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("writer"), 0)},
+	Name:         "withdraw_settlement",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("writer"), 0)},
 }
 
 var releaseProvisionerLockOperation = expr.Operation{
-	Name:  "release_provisioner_lock",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
+	Name:         "release_provisioner_lock",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
 }
 
 var raiseVersionOperation = expr.Operation{
-	Name:  "raise_version",
-	Slots: 3,
+	Name:         "raise_version",
+	Placeholders: 3,
 	Where: []expr.Condition{
 		expr.EQ(expr.Attr("schema_version"), 0),
 		expr.EQ(expr.Attr("client_min_version"), 1),
@@ -833,8 +833,8 @@ var raiseVersionOperation = expr.Operation{
 }
 
 var listResourceOperation = expr.Operation{
-	Name:  "list_resource",
-	Slots: 3,
+	Name:         "list_resource",
+	Placeholders: 3,
 	Update: []expr.Action{
 		expr.Add(expr.Attr("resources"), 0),
 		expr.Set(expr.Attr("GSI4PK"), 1),
@@ -843,23 +843,23 @@ var listResourceOperation = expr.Operation{
 }
 
 var unlistResourceOperation = expr.Operation{
-	Name:   "unlist_resource",
-	Slots:  1,
-	Update: []expr.Action{expr.Delete(expr.Attr("resources"), 0)},
+	Name:         "unlist_resource",
+	Placeholders: 1,
+	Update:       []expr.Action{expr.Delete(expr.Attr("resources"), 0)},
 }
 
 // The clause of CountEntityConfig.
 const countEntityConfigChange = 0
 
 var countEntityConfigOperation = expr.Operation{
-	Name:   "count_entity_config",
-	Slots:  2,
-	Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+	Name:         "count_entity_config",
+	Placeholders: 2,
+	Update:       []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
 	Clauses: []expr.Clause{
 		countEntityConfigChange: {
-			Name:   "change",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+			Name:         "change",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("", ""), 0)},
 		},
 	},
 }
@@ -878,8 +878,8 @@ const (
 )
 
 var countUsageOperation = expr.Operation{
-	Name:  "count_usage",
-	Slots: 7,
+	Name:         "count_usage",
+	Placeholders: 7,
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
 		expr.Set(expr.Attr("window_start"), 1),
@@ -891,39 +891,39 @@ var countUsageOperation = expr.Operation{
 	},
 	Clauses: []expr.Clause{
 		countUsageConsume: {
-			Name:   "consume",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+			Name:         "consume",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("", ""), 0)},
 		},
 		countUsageAscribe: {
-			Name:   "ascribe",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
+			Name:         "ascribe",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
 		},
 		countUsageContain: {
-			Name:   "contain",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
+			Name:         "contain",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
 		},
 		countUsageFollow: {
-			Name:   "follow",
-			Slots:  2,
-			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
-			Update: []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
+			Name:         "follow",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
+			Update:       []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
 		},
 		countUsageExpire: {
-			Name:   "expire",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+			Name:         "expire",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 		countUsagePersist: {
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
 		countUsageList: {
-			Name:   "list",
-			Slots:  2,
-			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+			Name:         "list",
+			Placeholders: 2,
+			Update:       []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
 		},
 		countUsageUnlist: {
 			Name:   "unlist",
@@ -949,9 +949,9 @@ const (
 )
 
 var carryUsageOperation = expr.Operation{
-	Name:  "carry_usage",
-	Slots: 8,
-	Where: []expr.Condition{expr.Absent(expr.Attr("rollup_closed"))},
+	Name:         "carry_usage",
+	Placeholders: 8,
+	Where:        []expr.Condition{expr.Absent(expr.Attr("rollup_closed"))},
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
 		expr.Set(expr.Attr("window_start"), 1),
@@ -965,30 +965,30 @@ var carryUsageOperation = expr.Operation{
 	},
 	Clauses: []expr.Clause{
 		carryUsageConsume: {
-			Name:   "consume",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+			Name:         "consume",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("", ""), 0)},
 		},
 		carryUsageAscribe: {
-			Name:   "ascribe",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
+			Name:         "ascribe",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
 		},
 		carryUsageContain: {
-			Name:   "contain",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
+			Name:         "contain",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
 		},
 		carryUsageFollow: {
-			Name:   "follow",
-			Slots:  2,
-			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
-			Update: []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
+			Name:         "follow",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
+			Update:       []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
 		},
 		carryUsageList: {
-			Name:   "list",
-			Slots:  2,
-			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+			Name:         "list",
+			Placeholders: 2,
+			Update:       []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
 		},
 		carryUsageUnlist: {
 			Name:   "unlist",
@@ -999,9 +999,9 @@ var carryUsageOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("PK"))},
 		},
 		carryUsageProceed: {
-			Name:  "proceed",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("rollup_carried"), 0)},
+			Name:         "proceed",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("rollup_carried"), 0)},
 		},
 	},
 }
@@ -1010,15 +1010,15 @@ var carryUsageOperation = expr.Operation{
 const closeHourExpire = 0
 
 var closeHourOperation = expr.Operation{
-	Name:   "close_hour",
-	Slots:  1,
-	Where:  []expr.Condition{expr.Exists(expr.Attr("rollup_carried"))},
-	Update: []expr.Action{expr.Set(expr.Attr("rollup_closed"), 0)},
+	Name:         "close_hour",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.Exists(expr.Attr("rollup_carried"))},
+	Update:       []expr.Action{expr.Set(expr.Attr("rollup_closed"), 0)},
 	Clauses: []expr.Clause{
 		closeHourExpire: {
-			Name:   "expire",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+			Name:         "expire",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 	},
 }
@@ -1037,8 +1037,8 @@ const (
 )
 
 var addHourOperation = expr.Operation{
-	Name:  "add_hour",
-	Slots: 7,
+	Name:         "add_hour",
+	Placeholders: 7,
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
 		expr.Set(expr.Attr("window_start"), 1),
@@ -1050,56 +1050,56 @@ var addHourOperation = expr.Operation{
 	},
 	Clauses: []expr.Clause{
 		addHourConsume: {
-			Name:   "consume",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+			Name:         "consume",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("", ""), 0)},
 		},
 		addHourAscribe: {
-			Name:   "ascribe",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
+			Name:         "ascribe",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
 		},
 		addHourContain: {
-			Name:   "contain",
-			Slots:  1,
-			Update: []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
+			Name:         "contain",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Add(expr.Of("narrower#", ""), 0)},
 		},
 		addHourExpire: {
-			Name:   "expire",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+			Name:         "expire",
+			Placeholders: 1,
+			Update:       []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 		addHourPersist: {
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
 		addHourList: {
-			Name:   "list",
-			Slots:  2,
-			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+			Name:         "list",
+			Placeholders: 2,
+			Update:       []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
 		},
 		addHourUnlist: {
 			Name:   "unlist",
 			Update: []expr.Action{expr.Remove(expr.Attr("GSI4PK")), expr.Remove(expr.Attr("GSI4SK"))},
 		},
 		addHourFirst: {
-			Name:   "first",
-			Slots:  1,
-			Where:  []expr.Condition{expr.Absent(expr.Of("hours#", ""))},
-			Update: []expr.Action{expr.Set(expr.Of("hours#", ""), 0)},
+			Name:         "first",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.Absent(expr.Of("hours#", ""))},
+			Update:       []expr.Action{expr.Set(expr.Of("hours#", ""), 0)},
 		},
 		addHourLater: {
-			Name:   "later",
-			Slots:  2,
-			Where:  []expr.Condition{expr.EQ(expr.Of("hours#", ""), 0)},
-			Update: []expr.Action{expr.Set(expr.Of("hours#", ""), 1)},
+			Name:         "later",
+			Placeholders: 2,
+			Where:        []expr.Condition{expr.EQ(expr.Of("hours#", ""), 0)},
+			Update:       []expr.Action{expr.Set(expr.Of("hours#", ""), 1)},
 		},
 	},
 }
 
 var claimDueHourOperation = expr.Operation{
-	Name:  "claim_due_hour",
-	Slots: 3,
+	Name:         "claim_due_hour",
+	Placeholders: 3,
 	Where: []expr.Condition{
 		expr.Exists(expr.Attr("PK")),
 		expr.Any(expr.Absent(expr.Attr("until")), expr.LE(expr.Attr("until"), 1), expr.EQ(expr.Attr("owner"), 0)),
@@ -1108,38 +1108,38 @@ var claimDueHourOperation = expr.Operation{
 }
 
 var keepDueHourOperation = expr.Operation{
-	Name:   "keep_due_hour",
-	Slots:  3,
-	Where:  []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
-	Update: []expr.Action{expr.Set(expr.Attr("until"), 1), expr.Set(expr.Attr("after"), 2)},
+	Name:         "keep_due_hour",
+	Placeholders: 3,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
+	Update:       []expr.Action{expr.Set(expr.Attr("until"), 1), expr.Set(expr.Attr("after"), 2)},
 }
 
 var finishDueHourOperation = expr.Operation{
-	Name:  "finish_due_hour",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
+	Name:         "finish_due_hour",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
 }
 
 // The clause of AddChild.
 const addChildUnmoved = 0
 
 var addChildOperation = expr.Operation{
-	Name:   "add_child",
-	Slots:  1,
-	Where:  []expr.Condition{expr.Exists(expr.Attr("PK"))},
-	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
+	Name:         "add_child",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.Exists(expr.Attr("PK"))},
+	Update:       []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
 	Clauses: []expr.Clause{
 		addChildUnmoved: {
-			Name:  "unmoved",
-			Slots: 1,
-			Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0))},
+			Name:         "unmoved",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0))},
 		},
 	},
 }
 
 var holdEntityOperation = expr.Operation{
-	Name:  "hold_entity",
-	Slots: 1,
+	Name:         "hold_entity",
+	Placeholders: 1,
 	Where: []expr.Condition{
 		expr.Exists(expr.Attr("PK")),
 		expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0)),
@@ -1154,8 +1154,8 @@ const (
 )
 
 var moveEntityOperation = expr.Operation{
-	Name:  "move_entity",
-	Slots: 3,
+	Name:         "move_entity",
+	Placeholders: 3,
 	Where: []expr.Condition{
 		expr.Exists(expr.Attr("PK")),
 		expr.Any(expr.Absent(expr.Attr("pgen")), expr.EQ(expr.Attr("pgen"), 0)),
@@ -1163,13 +1163,13 @@ var moveEntityOperation = expr.Operation{
 	Update: []expr.Action{expr.Set(expr.Attr("pgen"), 1), expr.Add(expr.Attr("version"), 2)},
 	Clauses: []expr.Clause{
 		moveEntitySince: {
-			Name:  "since",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
+			Name:         "since",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
 		},
 		moveEntityUnder: {
-			Name:  "under",
-			Slots: 3,
+			Name:         "under",
+			Placeholders: 3,
 			Update: []expr.Action{
 				expr.Set(expr.Attr("parent_id"), 0),
 				expr.Set(expr.Attr("GSI1PK"), 1),
@@ -1188,8 +1188,8 @@ var moveEntityOperation = expr.Operation{
 }
 
 var removeEntityOperation = expr.Operation{
-	Name:  "remove_entity",
-	Slots: 1,
+	Name:         "remove_entity",
+	Placeholders: 1,
 	Where: []expr.Condition{
 		expr.Exists(expr.Attr("PK")),
 		expr.Any(expr.Absent(expr.Attr("children_added")), expr.EQ(expr.Attr("children_added"), 0)),
@@ -1204,9 +1204,9 @@ const (
 )
 
 var updateEntityOperation = expr.Operation{
-	Name:  "update_entity",
-	Slots: 3,
-	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+	Name:         "update_entity",
+	Placeholders: 3,
+	Where:        []expr.Condition{expr.Exists(expr.Attr("PK"))},
 	Update: []expr.Action{
 		expr.Set(expr.Attr("name"), 0),
 		expr.Set(expr.Attr("metadata"), 1),
@@ -1218,65 +1218,65 @@ var updateEntityOperation = expr.Operation{
 			Where: []expr.Condition{expr.Absent(expr.Attr("version"))},
 		},
 		updateEntityLater: {
-			Name:  "later",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("version"), 0)},
+			Name:         "later",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("version"), 0)},
 		},
 		updateEntitySince: {
-			Name:  "since",
-			Slots: 1,
-			Where: []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
+			Name:         "since",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
 		},
 	},
 }
 
 var replaceStreamLeaseOperation = expr.Operation{
-	Name:  "replace_stream_lease",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
+	Name:         "replace_stream_lease",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
 }
 
 var replaceMigrationOperation = expr.Operation{
-	Name:  "replace_migration",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
+	Name:         "replace_migration",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
 }
 
 var holdMigrationOperation = expr.Operation{
-	Name:  "hold_migration",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
+	Name:         "hold_migration",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
 }
 
 var releaseNameOperation = expr.Operation{
-	Name:  "release_name",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("namespace_id"), 0)},
+	Name:         "release_name",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("namespace_id"), 0)},
 }
 
 var retireNamespaceOperation = expr.Operation{
-	Name:   "retire_namespace",
-	Slots:  3,
-	Where:  []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
-	Update: []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Set(expr.Attr("deleted_at"), 2)},
+	Name:         "retire_namespace",
+	Placeholders: 3,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
+	Update:       []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Set(expr.Attr("deleted_at"), 2)},
 }
 
 var restoreNamespaceOperation = expr.Operation{
-	Name:   "restore_namespace",
-	Slots:  2,
-	Where:  []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
-	Update: []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Remove(expr.Attr("deleted_at"))},
+	Name:         "restore_namespace",
+	Placeholders: 2,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
+	Update:       []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Remove(expr.Attr("deleted_at"))},
 }
 
 var condemnNamespaceOperation = expr.Operation{
-	Name:   "condemn_namespace",
-	Slots:  2,
-	Where:  []expr.Condition{expr.Any(expr.EQ(expr.Attr("status"), 0), expr.EQ(expr.Attr("status"), 1))},
-	Update: []expr.Action{expr.Set(expr.Attr("status"), 1)},
+	Name:         "condemn_namespace",
+	Placeholders: 2,
+	Where:        []expr.Condition{expr.Any(expr.EQ(expr.Attr("status"), 0), expr.EQ(expr.Attr("status"), 1))},
+	Update:       []expr.Action{expr.Set(expr.Attr("status"), 1)},
 }
 
 var forgetNamespaceOperation = expr.Operation{
-	Name:  "forget_namespace",
-	Slots: 1,
-	Where: []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
+	Name:         "forget_namespace",
+	Placeholders: 1,
+	Where:        []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
 }

@@ -861,10 +861,10 @@ func ParseStreamGapKey(key store.Key) (StreamGapKey, bool) {
 // DueHourKey addresses a due hour item: an hour of usage of a resource that is to be added to days and months when it
 // ends, and the program that does it.
 //
-//	PK = _/ROLLUP#{slot}
+//	PK = _/ROLLUP#{due_part}
 //	SK = #HOUR#{window_key}#{id}#{resource}
 type DueHourKey struct {
-	Slot      int    // part of the hours yet to be rolled up, from 0 to 15
+	DuePart   int    // part of the hours yet to be rolled up, from 0 to 15
 	WindowKey string // start of a usage window: 2006-01-02T15:00:00Z, 2006-01-02 or 2006-01
 	ID        string // namespace id that a registry record is about
 	Resource  string // resource
@@ -873,7 +873,7 @@ type DueHourKey struct {
 // Key returns the primary key.
 func (k DueHourKey) Key() store.Key {
 	return store.Key{
-		PK: "_/ROLLUP#" + strconv.Itoa(k.Slot),
+		PK: "_/ROLLUP#" + strconv.Itoa(k.DuePart),
 		SK: "#HOUR#" + k.WindowKey + "#" + k.ID + "#" + k.Resource,
 	}
 }
@@ -881,9 +881,9 @@ func (k DueHourKey) Key() store.Key {
 // NamespaceIndex returns the key in index GSI4.
 //
 //	GSI4PK = _
-//	GSI4SK = _/ROLLUP#{slot}
+//	GSI4SK = _/ROLLUP#{due_part}
 func (k DueHourKey) NamespaceIndex() (pk, sk string) {
-	return "_", "_/ROLLUP#" + strconv.Itoa(k.Slot)
+	return "_", "_/ROLLUP#" + strconv.Itoa(k.DuePart)
 }
 
 // ParseDueHourKey returns the fields of a key; false when it is not that of a due hour item.
@@ -891,7 +891,7 @@ func ParseDueHourKey(key store.Key) (DueHourKey, bool) {
 	pk := readKey(key.PK, "_/ROLLUP#")
 	sk := readKey(key.SK, "#HOUR#")
 	k := DueHourKey{
-		Slot:      pk.number(""),
+		DuePart:   pk.number(""),
 		WindowKey: sk.text("#"),
 		ID:        sk.text("#"),
 		Resource:  sk.text(""),
@@ -1156,11 +1156,11 @@ func QueryStreamGaps() store.Query {
 
 // QueryDueHours asks for the hours of usage that have to be added to days and months, in the order of their starts.
 //
-//	PK = _/ROLLUP#{slot}
+//	PK = _/ROLLUP#{due_part}
 //	SK = #HOUR#…
-func QueryDueHours(slot int) store.Query {
+func QueryDueHours(duePart int) store.Query {
 	return store.Query{
-		PK:     "_/ROLLUP#" + strconv.Itoa(slot),
+		PK:     "_/ROLLUP#" + strconv.Itoa(duePart),
 		Prefix: "#HOUR#",
 	}
 }

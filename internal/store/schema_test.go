@@ -122,7 +122,7 @@ func TestPlanChecksWhatItMust(t *testing.T) {
 			op.Update = append(op.Update, expr.Set(path, len(operands)))
 			operands = append(operands, rapid.SampledFrom(values).Draw(t, "value"))
 		}
-		op.Slots = len(operands)
+		op.Placeholders = len(operands)
 		b, err := op.Call(operands...).Bind()
 		if err != nil {
 			return // two actions on one attribute

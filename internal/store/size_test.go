@@ -55,7 +55,7 @@ func TestSize(t *testing.T) {
 // TestGrowthBoundsUpdates adds, sets and removes, and compares sizes.
 func TestGrowthBoundsUpdates(t *testing.T) {
 	n, s, set := expr.Attr("n"), expr.Attr("s"), expr.Attr("set")
-	op := &expr.Operation{Slots: 3, Update: []expr.Action{
+	op := &expr.Operation{Placeholders: 3, Update: []expr.Action{
 		expr.Add(n, 0), expr.Set(s, 1), expr.Add(set, 2), expr.Set(expr.Attr("copy"), 1), expr.Minus(expr.Attr("m"), 0),
 	}}
 	rapid.Check(t, func(t *rapid.T) {

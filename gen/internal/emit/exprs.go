@@ -67,13 +67,13 @@ func clauseConstants(f *file, op *schema.Operation) {
 }
 
 func operationVar(f *file, op *schema.Operation) {
-	slots := len(op.Args)
+	placeholders := len(op.Args)
 	where, update := conditions(8, op.Where), actions(op.Actions)
 	if op.Keys {
 		repeated, entries := op.Records[0].KeyAttributes()
 		set := func(name string) {
-			update = append(update, exprCall("Set", exprCall("Attr", Lit(name)), Lit(slots)))
-			slots++
+			update = append(update, exprCall("Set", exprCall("Attr", Lit(name)), Lit(placeholders)))
+			placeholders++
 		}
 		for _, a := range repeated {
 			set(a.Name)
@@ -84,7 +84,7 @@ func operationVar(f *file, op *schema.Operation) {
 			}
 		}
 	}
-	parts := parts(op.Name, slots, where, update, 4)
+	parts := parts(op.Name, placeholders, where, update, 4)
 	if len(op.Clauses) > 0 {
 		var clauses []Code
 		for _, c := range op.Clauses {
@@ -102,10 +102,10 @@ func partsOfClause(c *schema.Clause) []Code {
 }
 
 // parts writes the fields that operations and clauses share.
-func parts(name string, slots int, where, update []Code, indent int) []Code {
+func parts(name string, placeholders int, where, update []Code, indent int) []Code {
 	parts := []Code{field("Name", Lit(name))}
-	if slots > 0 {
-		parts = append(parts, field("Slots", Lit(slots)))
+	if placeholders > 0 {
+		parts = append(parts, field("Placeholders", Lit(placeholders)))
 	}
 	if len(where) > 0 {
 		parts = append(parts, field("Where", Index().Qual(exprPkg, "Condition").Add(values(indent+len("Where:  []expr.Condition{},"), where...))))

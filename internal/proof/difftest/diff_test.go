@@ -174,7 +174,7 @@ func TestOperandsAgree(t *testing.T) {
 	}
 	for i, p := range places {
 		op := p.op
-		op.Name, op.Slots = "place", 1
+		op.Name, op.Placeholders = "place", 1
 		var template *expr.Template
 		for _, v := range values {
 			if b, err := op.Call(v).Bind(); err == nil {

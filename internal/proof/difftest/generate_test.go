@@ -171,12 +171,12 @@ func bound(t *rapid.T, update bool) (expr.Bound, bool) {
 	}
 	var main part
 	main.fill(t, false, 2, least, most)
-	op := &expr.Operation{Name: "drawn", Slots: len(main.values), Where: main.where, Update: main.update}
+	op := &expr.Operation{Name: "drawn", Placeholders: len(main.values), Where: main.where, Update: main.update}
 	call := op.Call(main.values...)
 	for i := range rapid.IntRange(0, 2).Draw(t, "clauses") {
 		var p part
 		p.fill(t, true, 2, 0, most)
-		op.Clauses = append(op.Clauses, expr.Clause{Name: fmt.Sprint(i), Slots: len(p.values), Where: p.where, Update: p.update})
+		op.Clauses = append(op.Clauses, expr.Clause{Name: fmt.Sprint(i), Placeholders: len(p.values), Where: p.where, Update: p.update})
 		for range rapid.IntRange(0, 2).Draw(t, "picks") {
 			call.Pick(i, rapid.SampledFrom(members).Draw(t, "member"), p.values...)
 		}

@@ -22,7 +22,7 @@ func stateOf(shard, shards int, at, tokens, consumed int64) *bucket.State {
 // TestDigestOfWrites holds that a write has one digest, whichever goroutine compiled its template.
 func TestDigestOfWrites(t *testing.T) {
 	write := func(attribute string, value int64) uint64 {
-		op := expr.Operation{Name: "set", Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
+		op := expr.Operation{Name: "set", Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
 		bound, err := op.Call(expr.N(value)).Bind()
 		check.Fatal(t, "Bind()", err)
 		return digestWrite(&store.Write{Kind: store.Update, Key: store.Key{PK: "p", SK: "s"}, Expr: bound})

@@ -30,9 +30,9 @@ var spend = func() *expr.Operation {
 	tk, tc := expr.Of("b_", "_tk"), expr.Of("b_", "_tc")
 	ttl := expr.Attr("ttl")
 	return &expr.Operation{
-		Name: "spend", Slots: 2,
+		Name: "spend", Placeholders: 2,
 		Where:   []expr.Condition{expr.GE(expr.Attr("rf"), 0), expr.Any(expr.Absent(ttl), expr.GT(ttl, 1))},
-		Clauses: []expr.Clause{{Name: "limit", Slots: 3, Where: []expr.Condition{expr.GE(tk, 0)}, Update: []expr.Action{expr.Add(tk, 1), expr.Add(tc, 2)}}},
+		Clauses: []expr.Clause{{Name: "limit", Placeholders: 3, Where: []expr.Condition{expr.GE(tk, 0)}, Update: []expr.Action{expr.Add(tk, 1), expr.Add(tc, 2)}}},
 	}
 }()
 

@@ -107,7 +107,7 @@ func testCounter(t *testing.T, s store.Store) {
 	put(t, s, key, "n", 0, "all", 0)
 	group, ctx := errgroup.WithContext(t.Context())
 	step := func() func(seen int64) expr.Bound {
-		op := &expr.Operation{Slots: 2, Where: []expr.Condition{expr.EQ(n, 0)}, Update: []expr.Action{expr.Add(n, 1)}}
+		op := &expr.Operation{Placeholders: 2, Where: []expr.Condition{expr.EQ(n, 0)}, Update: []expr.Action{expr.Add(n, 1)}}
 		return func(seen int64) expr.Bound {
 			b, err := op.Call(expr.N(seen), expr.N(1)).Bind()
 			check.Error(t, "Bind()", err)

@@ -51,7 +51,7 @@ func Value(v any) expr.Value {
 // Bind returns an operation of the given parts, bound to values.
 func Bind(tb testing.TB, where []expr.Condition, update []expr.Action, values ...any) expr.Bound {
 	tb.Helper()
-	op := &expr.Operation{Name: tb.Name(), Slots: len(values), Where: where, Update: update}
+	op := &expr.Operation{Name: tb.Name(), Placeholders: len(values), Where: where, Update: update}
 	bound := make([]expr.Value, len(values))
 	for i, v := range values {
 		bound[i] = Value(v)

@@ -49,8 +49,8 @@ func BenchmarkUpdate(b *testing.B) {
 	})
 	tk, tc := expr.Of("b_", "_tk"), expr.Of("b_", "_tc")
 	op := &expr.Operation{
-		Name: "spend", Slots: 1, Where: []expr.Condition{expr.GE(expr.Attr("rf"), 0)},
-		Clauses: []expr.Clause{{Name: "limit", Slots: 3, Where: []expr.Condition{expr.GE(tk, 0)}, Update: []expr.Action{expr.Add(tk, 1), expr.Add(tc, 2)}}},
+		Name: "spend", Placeholders: 1, Where: []expr.Condition{expr.GE(expr.Attr("rf"), 0)},
+		Clauses: []expr.Clause{{Name: "limit", Placeholders: 3, Where: []expr.Condition{expr.GE(tk, 0)}, Update: []expr.Action{expr.Add(tk, 1), expr.Add(tc, 2)}}},
 	}
 	bind := func() expr.Bound {
 		c := op.Call(expr.N(1699999999000))

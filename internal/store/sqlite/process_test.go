@@ -56,7 +56,7 @@ func work(job string) error {
 		return err
 	}
 	n := expr.Attr("n")
-	step := &expr.Operation{Name: "step", Slots: 2, Where: []expr.Condition{expr.Any(expr.Absent(n), expr.EQ(n, 0))}, Update: []expr.Action{expr.Add(n, 1)}}
+	step := &expr.Operation{Name: "step", Placeholders: 2, Where: []expr.Condition{expr.Any(expr.Absent(n), expr.EQ(n, 0))}, Update: []expr.Action{expr.Add(n, 1)}}
 	var group errgroup.Group
 	for range goroutines {
 		group.Go(func() error {
