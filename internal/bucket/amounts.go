@@ -143,6 +143,7 @@ type Demand struct {
 	Unchecked bool     // taken without a check, down into debt
 	Settles   bool     // it belongs to requests that were served, and is taken even if requests are rejected by now
 	Life      int64    // of limits that the write starts, see [Limit.Life]
+	At        int64    // when the request came, epoch milliseconds
 
 	// Wait is the caller's longest wait for tokens, in milliseconds; 0 for a caller that does not wait.
 	Wait int64

@@ -46,8 +46,8 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 	ch := s.chain(l, s.RefilledAt, now, 0)
 	credit = signed(ch.inflow)
 	if amount > 0 {
-		ceiling := sub(ch.ceiling, credit)
-		if l.Tokens > ceiling {
+		ceiling := p.brink(s, l, ch, now)
+		if sub(l.Tokens, p.race.takes(amount)) > ceiling {
 			return 0, false
 		}
 		p.step(Below, l.Name, ceiling)
@@ -73,7 +73,8 @@ func (p *Plan) place(s *State, l *Limit, c *Config, d *Demand, amount int64, che
 		return false
 	}
 	ch := s.chain(l, s.RefilledAt, now, 0)
-	brink := sub(ch.ceiling, signed(ch.inflow))
+	brink := p.brink(s, l, ch, now)
+	brink = sub(brink, p.race.slack(s, l, c, amount, now))
 	lowest := add(brink, min(amount, 0))
 	if l.Tokens < lowest || checked && p.least(s, l, c, d, amount, now) > ch.ceiling {
 		return false

@@ -95,7 +95,9 @@ type Plan struct {
 	Item       State  // Create: the item
 	Overflows  bool   // Advance: the item has no room for all returned tokens
 	OnCredit   bool   // Spend: it relies on the refill since the exact stamp of the image
+	Places     bool   // Spend: it clamps a limit that has been full since the stamp
 
+	race       Race    // with other writes
 	expires    bool    // Advance: the item expires
 	doubt      int64   // Advance: the debt that a limit may be left with if the image is old
 	vague      bool    // Advance: up to this step, a limit may have less than the image shows
@@ -107,7 +109,11 @@ type Plan struct {
 // Decide plans the write of a demand at a time, in epoch milliseconds, to an item, which is nil if it does not exist. A plan is a
 // guess, since its image may be stale. The conditions of its write verify the guess. A plan to reject has no write, and is only
 // as reliable as the image.
-func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
+func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) { p.DecideIn(Race{}, s, c, d, now) }
+
+// DecideIn is [Plan.Decide] for a write that others race with.
+func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
+	p.race = r
 	if s == nil {
 		p.Create(c, d, 0, 1, now)
 		return
@@ -167,7 +173,7 @@ func (p *Plan) reset(kind Kind, s *State, refilledAt, now int64) {
 	}
 	p.Steps = p.stepSpace[:0]
 	p.Item = State{}
-	p.Overflows, p.OnCredit, p.changes = false, false, nil
+	p.Overflows, p.OnCredit, p.Places, p.changes = false, false, false, nil
 }
 
 func (p *Plan) step(kind StepKind, limit string, values ...int64) {

@@ -271,6 +271,11 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 	return least
 }
 
+// IsRoomy reports whether a demand leaves a shard at least a quarter of its share of each limit.
+func (c *Config) IsRoomy(s *State, d *Demand, now int64) bool {
+	return c.left(s, d, s.led(now)) >= wholeShare/4
+}
+
 // nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
 const nearlyFull = wholeShare / 8 * 7
 

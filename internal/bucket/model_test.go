@@ -394,20 +394,28 @@ func TestExact(t *testing.T) {
 				if buckets[p.Name] == nil {
 					buckets[p.Name] = &ideal{Params: p, level: rat(p.Capacity), at: stored.state.RefilledAt}
 				}
-				compare(t, stored.state, buckets[p.Name], &plan, &d, now+by.skew)
+				compare(t, stored.state, buckets[p.Name], &plan, &d, nil, now+by.skew)
 			}
 		}
 	})
 }
 
 // compare applies a write that was judged at a time to the ideal bucket of a limit, and compares the item with it.
-func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, now int64) {
+func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, asks []*Demand, now int64) {
 	amount, checked := d.of(b.Name)
 	at := s.RefilledAt
 	if plan.OnCredit {
 		at = now
 	}
 	touched := plan.Kind != Spend || amount != 0 // nothing else of the limit is looked at
+	if touched && plan.OnCredit {                // each request of a shared write takes its own amount when it came
+		for _, one := range asks {
+			own, _ := one.of(b.Name)
+			b.judge(min(one.At, at))
+			b.settle(own, min(one.At, at))
+			amount -= own
+		}
+	}
 	if touched {
 		b.judge(at)
 	}

@@ -62,7 +62,8 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		short = short || amount != 0
 		p.ascribe(l.Name, d)
 	}
-	return (!placed || short) && (s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now))
+	p.Places = placed
+	return (!placed || short || p.race.outlasts(c)) && (s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now))
 }
 
 // required is what a spend requires once, whatever limits it is for.

@@ -139,6 +139,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		levels, err := ad.families.levels(ctx, r, began, w.levels[:0])
 		foreseen.apply(levels)
 		for i := range levels {
+			levels[i].demand.At = came.at
 			levels[i].rooms, levels[i].at, levels[i].came, levels[i].patience = rooms, came.at, came, levels[i].demand.Wait
 		}
 		hasSlots := asksSlots(levels)

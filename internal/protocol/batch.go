@@ -15,8 +15,6 @@ type claim struct {
 
 func (c *claim) came() int64 { return c.level.began }
 
-func (c *claim) waits() bool { return c.level.demand.Waits() }
-
 // isLike reports whether two claims are by equal limits, with the same of them counted alone. Those with slots share no writes with others,
 // which need no clock.
 func (c *claim) isLike(other *claim) bool {
@@ -31,8 +29,6 @@ type payment struct {
 }
 
 func (*payment) came() int64 { return 0 }
-
-func (*payment) waits() bool { return false }
 
 // isLike reports whether two payments may be added up: they correct the same lives, and none gives back a limit that
 // the other takes. Of a limit that was reset meanwhile, refunds are dropped and charges count. A sum would drop both.

@@ -453,6 +453,39 @@ func TestRequestsUnderWay(t *testing.T) {
 	}
 }
 
+// In TestJudgedAgain, another process takes by a later clock reading, before the write of this one. As of the time when the request came, the
+// limit then falls short. It is judged by the present if at least a quarter of the limit is left.
+func TestJudgedAgain(t *testing.T) {
+	for taken, writes := range map[int64]int{600: 2, 800: 1} { // of 890
+		g, limits := newGauge(t), fixedLimits{}
+		own := perDay("", map[string]int64{"rpm": 1000})
+		own.Config.Params[0].RefillPeriod = 1000
+		limits.set("hot", own)
+		e, other := newProcess(t, g, limits), newProcess(t, g, limits)
+		takeFrom(t, e, "hot", map[string]int64{"rpm": 500})
+		takeFrom(t, other, "hot", map[string]int64{"rpm": 0})
+		g.now.Add(10)
+		var busy bool
+		sent := 0
+		g.onWrite(func([]store.Write) error {
+			if busy {
+				return nil
+			}
+			if sent++; sent == 1 {
+				g.now.Add(390)
+				busy = true
+				takeFrom(t, other, "hot", map[string]int64{"rpm": taken})
+				busy = false
+			}
+			return nil
+		})
+		err := e.Take(t.Context(), &Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1})}, new(Receipt))
+		if admitted := err == nil; admitted != (writes == 2) || sent != writes {
+			t.Errorf("another process takes %d: Take() = %v after %d writes, want %d", taken, err, sent, writes)
+		}
+	}
+}
+
 // In TestShortShards, a request finds a shard short, whose sibling has tokens as last seen. It turns to that one by a write, and reads
 // nothing. If another process has taken those tokens, too, the two failed writes reject the request. Nothing is read either.
 func TestShortShards(t *testing.T) {
@@ -465,7 +498,7 @@ func TestShortShards(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			g, limits := newGauge(t), fixedLimits{}
 			own := perDay("", map[string]int64{"rpm": 1000})
-			own.Config.Params[0].RefillPeriod = 1000
+			own.Config.Params[0].RefillPeriod = 10_000
 			limits.set("hot", own)
 			e, other := newProcess(t, g, limits), newProcess(t, g, limits)
 			e.core.options.RejectionAge = 250 * time.Millisecond

@@ -22,6 +22,8 @@ type party struct {
 	lot     lot               // by which the next write finds its shard
 	grant   *grant            // slots taken by the last write; nil for none
 	plan    *bucket.Plan      // memory for its plans; nil for plans that are shared with others
+
+	judgedAgain bool // by a clock reading later than its arrival
 }
 
 // partyOf returns the party of callers who share writes. The level asks for all of them at first.

@@ -31,8 +31,6 @@ type queue[T job[T]] struct {
 type job[T any] interface {
 	// came returns the epoch when the request came, which orders jobs; 0 for jobs in any order.
 	came() int64
-	// waits reports whether the request of a job waits for tokens.
-	waits() bool
 	// isLike reports whether two jobs of a queue may share a write.
 	isLike(other T) bool
 }
@@ -124,7 +122,7 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
 	}
 	q.waiting = slices.Insert(q.waiting, at, w)
 	switch {
-	case q.alone == 0 && q.servers == 0, q.needsServer(c, w):
+	case q.alone == 0 && q.servers == 0, q.needsServer(c):
 		q.servers++
 		q.moved = c.sinceStart()
 		return toServe, q.round
@@ -135,13 +133,17 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
 	}
 }
 
-// needsServer reports whether another goroutine is to write for a waiter and those who wait with it. Requests for tokens of a split bucket
-// that is used up try one shard after another until most of them fall short. Later ones would lose their time to that, though fresh images
-// of all shards reject them from memory. So there is a goroutine for each shard. Requests that do not wait share one write at a time, which
-// admits more of them. The queue is locked.
-func (q *queue[T]) needsServer(c *core, w *waiter[T]) bool {
-	return w.job.waits() && q.servers < min(q.bucket.shardCount(), c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.bucket.isUsedUp()
+// needsServer reports whether another goroutine is to write for those who wait. In a split bucket that is used up, requests try one shard after
+// another until most of them fall short. If that takes longer than an image may reject requests from memory, later requests wait for it,
+// though fresh images of all shards would reject them. So there is a goroutine for each shard. The queue is locked.
+func (q *queue[T]) needsServer(c *core) bool {
+	shards := q.bucket.shardCount()
+	return q.servers < min(shards, c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.bucket.isUsedUp() &&
+		time.Duration(callsPerShard*shards)*c.table.Usual() > c.options.RejectionAge
 }
+
+// callsPerShard is the number of calls that a shard takes until it is found short: one to take, and another after a lost race.
+const callsPerShard = 2
 
 // leave lets a waiter give up. It returns false when the outcome is known, or is that of a settlement.
 func (q *queue[T]) leave(w *waiter[T]) bool {

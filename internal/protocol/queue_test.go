@@ -247,16 +247,19 @@ func TestServersOfASplitBucket(t *testing.T) {
 	for _, test := range []struct {
 		name                         string
 		shards, writesAtOnce, served int
-		usedUp, atOnce, strained     bool
+		usedUp, strained, near       bool
 	}{
 		{name: "one shard", shards: 1, writesAtOnce: 4, usedUp: true, served: 1},
 		{name: "two shards", shards: 2, writesAtOnce: 4, usedUp: true, served: 2},
 		{name: "more shards than writes at once", shards: 8, writesAtOnce: 4, usedUp: true, served: 4},
 		{name: "tokens for all", shards: 2, writesAtOnce: 4, served: 1},
-		{name: "requests that do not wait for tokens", shards: 2, writesAtOnce: 4, usedUp: true, atOnce: true, served: 1},
+		{name: "near", shards: 2, writesAtOnce: 4, usedUp: true, near: true, served: 1},
 		{name: "throttled", shards: 2, writesAtOnce: 4, usedUp: true, strained: true, served: 1},
 	} {
 		c, b := coreFor(test.writesAtOnce), newBucket("ns", "hot", "model")
+		if !test.near {
+			c.options.RejectionAge = -1 // images are too old as soon as they are there
+		}
 		b.shard(0).image.Store(&image{exists: true, State: bucket.State{Shards: test.shards}})
 		if test.usedUp {
 			b.shard(0).traffic.fellShort(100)
@@ -268,9 +271,6 @@ func TestServersOfASplitBucket(t *testing.T) {
 		q.servers = 1
 		for began := range 20 {
 			l := level{began: int64(began)}
-			if !test.atOnce {
-				l.demand.Wait = 500
-			}
 			q.join(c, claimOf(&l))
 		}
 		if q.servers != test.served {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
@@ -137,6 +138,7 @@ const tookWeight = 8
 // An underway has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
 // have taken them, or there were none. So a request that comes later counts on what they leave.
 type underway struct {
+	writes   atomic.Int32 // of this process, without a reply yet
 	requests int
 	amounts  []bucket.Amount
 }

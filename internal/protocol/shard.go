@@ -119,7 +119,11 @@ func (t *take) send(ctx context.Context, from *image) (next *image, applied bool
 	if t.attempt > 0 {
 		askedAt = t.tk.now()
 	}
-	return t.tk.items.send(ctx, t.s, &t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, from, askedAt))
+	next, applied, err = t.tk.items.send(ctx, t.s, &t.limits.Lineage, t.plan, askedAt, t.limits.Repeat.due(t.s, from, askedAt))
+	if !applied && t.plan.OnCredit && !t.plan.Places {
+		t.unmet++
+	}
+	return next, applied, err
 }
 
 // replan makes the plan again from a later image, and reports whether it is to be sent.
@@ -148,6 +152,7 @@ type take struct {
 	at        int64 // time for which the plan was made, epoch milliseconds
 	asOf      int64 // time for which the image shows who fits
 	rationed  bool
+	unmet     int // writes that failed because fewer others came first than they expected: the next one expects a quarter
 	attempt   int
 	throttles int
 	slots     *slotTake // of the attempt; nil for a request without slots
@@ -188,12 +193,16 @@ func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err 
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
 	t.decidedAt = t.tk.now()
 	t.cameAt = heldAt(t.cameAt, t.decidedAt)
-	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
-	t.wane(t.tk.core, t.at)
+	t.judge(i)
 	if i.exists && i.Count() > 1 && t.limits.Config.Opens([]*bucket.State{&i.State}, &t.demand, t.at) {
 		return false, errUnaligned // the shards open a session together
 	}
 	t.makePlan(i)
+	if t.plan.Kind == bucket.Reject && t.mayJudgeAgain(i) {
+		t.cameAt, t.judgedAgain = t.decidedAt, true
+		t.judge(i)
+		t.makePlan(i)
+	}
 	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.at) {
 		limits, err := t.tk.aligner.confirm(ctx, t.level, t.limits, i)
 		if err != nil {
@@ -217,6 +226,21 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 		t.plan.SpendUnseen(&i.State, c, &t.demand, t.at)
 	}
 	return contested, nil
+}
+
+// judge sets the time by which an image is judged.
+func (t *take) judge(i *image) {
+	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
+	t.wane(t.tk.core, t.at)
+}
+
+// mayJudgeAgain reports whether a request that an image rejects by its own clock reading is judged again by a present one. In a bucket that
+// is nearly full, others who came later have taken meanwhile, and what did not fit by their time is lost. By an earlier reading, the limit then
+// seems to lack what flowed in between, although it is nearly full. A request is judged again once, and only if there is room: in a used-up
+// bucket each reply would show another token, and all requests would try again.
+func (t *take) mayJudgeAgain(i *image) bool {
+	return !t.judgedAgain && i.exists && i.since(t.began) && t.cameAt < t.decidedAt &&
+		t.limits.Config.IsRoomy(&i.State, &t.demand, t.decidedAt)
 }
 
 // isProof reports whether an image that falls short rejects the request, at the time when it came. Only a whole bucket proves that, with
@@ -257,6 +281,12 @@ func (t *take) planAsOf(i *image) {
 	t.plan.Decide(state, &t.limits.Config, &t.demand, t.asOf)
 	if t.asOf != t.at && t.plan.Kind != bucket.Reject {
 		t.plan.Decide(state, &t.limits.Config, &t.demand, t.at)
+	}
+	if t.plan.Kind == bucket.Advance || t.plan.Kind == bucket.Spend && t.plan.OnCredit { // others may come first
+		race := t.s.traffic.race(t.decidedAt, t.tk.table.Usual().Milliseconds())
+		race.Writes /= float64(int(1) << min(2*t.unmet, 30))
+		race.Asks = t.asks
+		t.plan.DecideIn(race, state, &t.limits.Config, &t.demand, t.at)
 	}
 }
 

@@ -49,6 +49,7 @@ const halfLifeMS = 1000
 
 // sent notes a write of this process before it is sent.
 func (t *traffic) sent() {
+	t.underway.writes.Add(1)
 	t.mu.Lock()
 	t.own++
 	t.tries++
@@ -283,6 +284,23 @@ func (t *traffic) isOutdated(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.perMillisecond()*float64(now-t.at) > likelyWrites
+}
+
+// raceWrites is the number of concurrent writes from which on a writer expects others.
+const raceWrites = 0.5
+
+// race returns what is known of writes that may come before a write that is planned at a time, given how long a call usually takes,
+// milliseconds. The last image is about half a call old when it arrives, and the write takes as long to arrive.
+func (t *traffic) race(now, trip int64) (r bucket.Race) {
+	own := float64(t.underway.writes.Load())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rate := t.perMillisecond()
+	if trip > 0 && rate*float64(trip)+own >= raceWrites {
+		r.Apart = trip
+	}
+	r.Writes = rate*float64(max(now-t.at, 0)+trip) + own
+	return r
 }
 
 // isRefreshed reports whether others write an item so often that its stamp is probably fresh, and another one than the

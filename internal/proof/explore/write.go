@@ -3,6 +3,7 @@ package explore
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -154,6 +155,7 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 		if r != nil && r.settles() && !together {
 			forgone = w.forgone(c, had, l.Tokens-min(filled, room)+due)
 		}
+		filled, by := w.onCredit(at, c, had, filled, room, l.Tokens+due)
 		if want := min(min(filled, room)-due, room); (l.Tokens > want || l.Tokens < want-forgone) && (!together || due != amount) {
 			rule := "balance"
 			if due != amount {
@@ -172,13 +174,29 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 		} else {
 			spilled += forgone
 		}
-		w.move(r, at, params, next.RefilledAt, due, spilled)
+		w.move(r, at, params, by, due, spilled)
 	}
 	for i := range old.Limits {
 		if name := old.Limits[i].Name; limitOf(next, name) == nil {
 			w.drop(c.entity, name)
 		}
 	}
+}
+
+// onCredit returns what a limit had before a write, and the time of the ideal bucket for it. A write that leaves the stamp alone may have
+// clamped in place what had no room up to its clock reading, and the writes after it count from that reading.
+func (w *witness) onCredit(at account, c change, had *bucket.Limit, filled, room, left int64) (has, by int64) {
+	if by = c.next.RefilledAt; by != c.old.RefilledAt {
+		return filled, by
+	}
+	if i := w.ideals[at]; i != nil {
+		by = max(by, i.at)
+	}
+	now := time.Now().UnixMilli()
+	if brink := room - flow(c.old.RefilledAt, now, share(had.RefillAmount, c.old), had.RefillPeriod); brink < filled && left == brink {
+		return brink, now
+	}
+	return filled, by
 }
 
 // judgeReset judges a shard that an operator made full. What leases took before is not put back from then on.

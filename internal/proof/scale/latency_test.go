@@ -45,6 +45,32 @@ func TestContests(t *testing.T) {
 	}
 }
 
+// In TestContestsOfNearlyFullBucket, processes far away request as much as flows in. Each guesses whether the limit has been full, and the
+// refill of the requests that guess wrong is not lost.
+func TestContestsOfNearlyFullBucket(t *testing.T) {
+	for _, test := range []struct {
+		kind         string
+		load         float64
+		processes    int
+		trip         time.Duration
+		used, writes float64 // of what the limit allows, at least; a request, at most
+	}{
+		{"one limit", 1, 1, 100 * time.Millisecond, 0.95, 0.8}, // requests that share a write take when they came
+		{"one limit", 1, 10, 60 * time.Millisecond, 0.98, 1.5},
+		{"one limit", 1, 10, 100 * time.Millisecond, 0.93, 1.7},
+		{"one limit", 0.5, 6, 100 * time.Millisecond, 0.98, 1.8},
+		{"two limits", 1, 6, 60 * time.Millisecond, 0.98, 1.7}, // the full limit makes no write fail
+		{"two limits", 2, 6, 100 * time.Millisecond, 0.98, 1.4},
+	} {
+		c := contestCase("Acquire", test.kind, test.load, test.processes, test.trip)
+		o := run(t, &c.Load, c.Params).Contest
+		if o.Over > 0 || o.failures() > 0 || o.used() < test.used || o.Writes > test.writes || o.P50 > 2.4 {
+			t.Errorf("%s: %+v, want %v of what the limit allows and no more, at most %v writes a request, and about two round trips", c.Label, *o,
+				test.used, test.writes)
+		}
+	}
+}
+
 // In TestContestOfSplitBucket, processes far away use up a bucket of two shards. Fresh images of both reject most callers from memory, and
 // at most one in a thousand loses races until the wait is over.
 func TestContestOfSplitBucket(t *testing.T) {
