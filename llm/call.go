@@ -94,7 +94,11 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 	}
 	q.call.Service = cmp.Or(q.call.Service, p.format.service)
 	q.call.Models = q.named(p.format.DefaultModel)
-	if !p.format.InputOnly {
+	switch {
+	case p.format.InputOnly:
+	case p.format.spoken:
+		q.estimateOutput(spokenTokens(q.bytes))
+	default:
 		q.estimateOutput(c.output)
 	}
 	return q, s, nil

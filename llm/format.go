@@ -63,6 +63,7 @@ type Format struct {
 	sounds   []string // what it says, in base64
 	media    []string // either of them, with its type beside it
 
+	spoken      bool   // answers speak the text of the request
 	soundFormat string // of sounds, where the request names none
 	soundEvents bool   // the type of an event says whether its text is sound
 

@@ -286,6 +286,15 @@ func Formats() []Format {
 	deployments := func(paths ...string) []string {
 		return append(below([]string{"/deployments/{model}"}, paths...), paths...) // of Azure, with any body
 	}
+	sound := Format{
+		API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations"),
+		Usage:  join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.prompt_audio_seconds": countSeconds}),
+		Text:   []string{"text", "delta"},
+		again:  []string{"text"},                                           // which events of segments and of the end have
+		sounds: []string{"audio", "audio_data", "b64"}, soundFormat: "mp3", // of speech
+	}
+	speech := sound
+	speech.Paths, speech.spoken = deployments("/audio/speech"), true
 	return []Format{
 		{API: "free", Free: true, Paths: []string{
 			"/messages/count_tokens", "/models/{model}:countTokens", "/models/{model}:computeTokens", "/endpoints/{model}:countTokens", "/model/{model}/count-tokens",
@@ -327,12 +336,7 @@ func Formats() []Format {
 			API: APIOpenAIImages, Paths: deployments("/images/generations", "/images/edits", "/images/variations"), DefaultModel: "dall-e-2",
 			Usage: mediaCounts, InputHasCache: true, pictures: []string{"data.b64_json", "data.url", "b64_json"},
 		},
-		{
-			API: APIOpenAIAudio, Paths: deployments("/audio/transcriptions", "/audio/translations", "/audio/speech"),
-			Usage: join(mediaCounts, map[string]Count{"usage.prompt_tokens": CountInput, "usage.completion_tokens": CountOutput, "usage.prompt_audio_seconds": countSeconds}), Text: []string{"text", "delta"},
-			again:  []string{"text"},                                           // which events of segments and of the end have
-			sounds: []string{"audio", "audio_data", "b64"}, soundFormat: "mp3", // of speech
-		},
+		sound, speech,
 		{API: APIBatches, Paths: []string{"/batches", "/models/{model}:batchGenerateContent"}, DefaultModel: "batches", InputOnly: true},
 		{ // the usage is in the body; in a stream the input comes with the first event, and the output so far with each message_delta
 			API: APIAnthropicMessages, Paths: []string{"/messages"}, Usage: under(messages, "", "message."), Text: messagesText,

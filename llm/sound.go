@@ -41,13 +41,21 @@ func (h heard) add(quarters, rate int64) heard {
 	return heard{h.quarters + quarters, rate}
 }
 
+// spokenBytes is the text of a second of speech: few speak as slowly.
+const spokenBytes = 10
+
+// spokenTokens returns the most tokens of sound that a text is when it is spoken.
+func spokenTokens(bytes int64) int64 {
+	return (times(bytes, soundTokens) + spokenBytes - 1) / spokenBytes
+}
+
 // tokens returns the tokens of the sound behind a part of it. Where the length is a guess, they are at most as many as an answer may have.
 func (h heard) tokens(settled, most int64) int64 {
 	if h.quarters <= settled {
 		return 0
 	}
 	n := (times(h.quarters-settled, soundTokens)-1)/(4*h.rate) + 1
-	if h.rate == soundPacked {
+	if h.rate == soundPacked && most > 0 {
 		n = min(n, most)
 	}
 	return n

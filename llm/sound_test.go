@@ -25,7 +25,8 @@ func TestSound(t *testing.T) {
 		{"G.711", chatPath, `{"model":"m","stream":true,"audio":{"format":"g711_ulaw"}}`, "text/event-stream", `data: {"choices":[{"delta":{"audio":{"data":"` + encoded + `"}}}]}`, 25 * seconds * 6},
 		{"MP3", chatPath, `{"model":"m","max_tokens":50,"audio":{"format":"mp3"}}`, "application/json", `{"choices":[{"message":{"audio":{"data":"` + encoded, 50},
 		{"MP3 within the bound", chatPath, `{"model":"m","max_tokens":9000,"audio":{"format":"mp3"}}`, "application/json", `{"choices":[{"message":{"audio":{"data":"` + encoded, 25 * seconds * 12},
-		{"speech", "/v1/audio/speech", `{"model":"m"}`, "audio/mpeg", strings.Repeat("x", seconds*samples), 1024},
+		{"speech", "/v1/audio/speech", `{"model":"m","input":"` + strings.Repeat("word", 10) + `"}`, "audio/mpeg", strings.Repeat("x", seconds*samples), 100},
+		{"speech of a text that is not known", "/v1/audio/speech", `{"model":"m"}`, "audio/mpeg", strings.Repeat("x", seconds*samples), 25 * seconds * 12},
 		{"speech of samples", "/v1/audio/speech", `{"model":"m","response_format":"pcm"}`, "audio/pcm", strings.Repeat("x", seconds*samples), 25 * seconds},
 		{"two formats", "/v1beta/models/m:streamGenerateContent", `{}`, "application/json", fmt.Sprintf(`[{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=8000","data":%q}},{"inlineData":{"mimeType":"audio/L16","data":%[1]q}}]}}]}`, encoded), 25 * seconds * 2 * 3},
 	} {
