@@ -38,7 +38,7 @@ func (bs *base) noteGap(ctx context.Context, kind, partition string, from, to ti
 // and not at all where nothing was consumed before. It reads the registry of namespaces, and makes one write.
 func (a *Aggregator) noteBegin(ctx context.Context, partitions []store.Partition) error {
 	begin, made := streamBegin(partitions, a.options.clock())
-	unused, err := a.unusedBefore(ctx, begin, made)
+	unused, err := a.unusedBefore(ctx, partitions, begin, made)
 	if err != nil {
 		return err
 	}
@@ -76,9 +76,10 @@ func streamBegin(partitions []store.Partition, now time.Time) (begin time.Time, 
 // unusedBefore reports whether nothing was consumed before the beginning of a stream, of which partitions were listed. Nothing is consumed
 // before a namespace is registered. Registrations have whole seconds, and a stream that is made after a registration is made seconds
 // later. A store other than DynamoDB deletes a bucket that has expired only when it creates another one. It thus has a bucket
-// from the first use on, and one that was used before has one now. Of a table without registrations nothing is known.
-func (a *Aggregator) unusedBefore(ctx context.Context, begin time.Time, made bool) (bool, error) {
-	registered := false
+// from the first use on, and one that was used before its log began has one that the log did not see coming. Where no
+// namespace is registered yet, nothing was consumed of any that will be.
+func (a *Aggregator) unusedBefore(ctx context.Context, partitions []store.Partition, begin time.Time, made bool) (bool, error) {
+	var logged *bucketLog
 	q := layout.QueryNamespaceIDs()
 	q.Consistent = true
 	for item, err := range a.table.Items(ctx, q) {
@@ -91,29 +92,84 @@ func (a *Aggregator) unusedBefore(ctx context.Context, begin time.Time, made boo
 		}
 		unused := made && !layout.ParseTime(ns.CreatedAt).Before(begin.Truncate(time.Second))
 		if !unused && !a.table.Partitioned() {
-			unused, err = a.hasNoBucket(ctx, ns.ID)
+			if logged == nil {
+				if logged, err = a.readBucketLog(ctx, partitions); err != nil {
+					return false, err
+				}
+			}
+			unused, err = a.hasNoBucket(ctx, ns.ID, logged)
 		}
 		if err != nil || !unused {
 			return false, err
 		}
-		registered = true
 	}
-	return registered, nil
+	return true, nil
 }
 
-// hasNoBucket reports whether a namespace has no bucket, in a store that enters all of them in the index of the namespace.
-func (a *Aggregator) hasNoBucket(ctx context.Context, id string) (bool, error) {
+// hasNoBucket reports whether a namespace has no bucket but those that came after the log had begun. The store enters all of them in the
+// index of the namespace.
+func (a *Aggregator) hasNoBucket(ctx context.Context, id string, logged *bucketLog) (bool, error) {
+	if logged.older {
+		return false, nil
+	}
 	q := layout.QueryNamespaceItems(id)
 	_, first := layout.BucketKey{NS: id}.NamespaceIndex()
 	kind, _, _ := strings.Cut(first, "#")
 	q.Prefix = kind + "#"
-	q.Limit = 1
+	q.Limit = 1 + len(logged.came)
 	for item, err := range a.table.Items(ctx, q) {
-		if _, isBucket := layout.ParseBucketKey(store.KeyOf(item)); err != nil || isBucket {
+		key := store.KeyOf(item)
+		if _, isBucket := layout.ParseBucketKey(key); err != nil || isBucket && !logged.came[key] {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// A bucketLog is what a log of changes has of buckets.
+type bucketLog struct {
+	came  map[store.Key]bool // since the log began
+	older bool               // one that was there before has changed since, or the log is too long to say
+}
+
+// mostLogged bounds the changes that are read of a log which nobody has read yet.
+const mostLogged = 10_000
+
+// readBucketLog reads a log from its beginning.
+func (a *Aggregator) readBucketLog(ctx context.Context, partitions []store.Partition) (*bucketLog, error) {
+	logged := &bucketLog{came: map[store.Key]bool{}}
+	source, ok := a.table.Store().(store.Streamer)
+	if !ok {
+		return logged, nil
+	}
+	n := 0
+	for _, p := range partitions {
+		for at := (store.Position{}); ; {
+			page, err := source.Changes(ctx, p.ID, at, a.options.batch)
+			if err != nil {
+				return nil, err
+			}
+			logged.add(page.Changes)
+			if n += len(page.Changes); n > mostLogged {
+				logged.older = true
+			}
+			if at = page.Next; logged.older || page.End || len(page.Changes) == 0 {
+				break
+			}
+		}
+	}
+	return logged, nil
+}
+
+func (b *bucketLog) add(changes []store.Change) {
+	for i := range changes {
+		c := &changes[i]
+		if _, isBucket := layout.ParseBucketKey(c.Key); !isBucket {
+			continue
+		}
+		b.older = b.older || c.Old != nil && !b.came[c.Key]
+		b.came[c.Key] = true
+	}
 }
 
 // madeAt returns when a stream was made by its label: a time, or seconds since the epoch on engines for tests.

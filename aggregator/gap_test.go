@@ -90,24 +90,28 @@ func TestBeginning(t *testing.T) {
 		stream     time.Duration // when it was made; negative for a log that begins with its first reader
 		used       []time.Duration
 		begun      time.Duration
+		listed     time.Duration // when a log began; 0 for when it is read
 		gap        bool
 	}{
-		"a log, nothing used yet":                         {registered: 300 * ms, stream: -1, begun: 2 * time.Hour},
-		"a log, read within the second":                   {registered: 300 * ms, stream: -1, begun: 800 * ms},
-		"a log, read within the second after a use":       {registered: 300 * ms, stream: -1, used: []time.Duration{500 * ms}, begun: 800 * ms, gap: true},
-		"a log, whose first bucket has expired":           {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second}, begun: 9 * time.Hour, gap: true},
-		"a log, several buckets have expired":             {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second, time.Hour, 2 * time.Hour}, begun: 9 * time.Hour, gap: true},
-		"a stream of the table, used before it is read":   {registered: 700 * ms, stream: 900 * ms, used: []time.Duration{2 * time.Second}, begun: time.Hour},
-		"a stream before the namespace":                   {registered: time.Minute, stream: 900 * ms, used: []time.Duration{2 * time.Minute}, begun: time.Hour},
-		"a stream that is made later than the first use":  {registered: 300 * ms, stream: time.Minute, used: []time.Duration{time.Second}, begun: time.Hour, gap: true},
-		"a stream that is read after it forgets the uses": {registered: 300 * ms, stream: 400 * ms, used: []time.Duration{time.Second}, begun: 30 * time.Hour, gap: true},
+		"a log, nothing used yet":                                  {registered: 300 * ms, stream: -1, begun: 2 * time.Hour},
+		"a log, read within the second":                            {registered: 300 * ms, stream: -1, begun: 800 * ms},
+		"a log, read within the second after a use":                {registered: 300 * ms, stream: -1, used: []time.Duration{500 * ms}, begun: 800 * ms, gap: true},
+		"a log, used between its beginning and its first reader":   {registered: 300 * ms, stream: -1, used: []time.Duration{700 * ms, 900 * ms}, listed: 600 * ms, begun: time.Second},
+		"a log, used before and after its beginning":               {registered: 300 * ms, stream: -1, used: []time.Duration{500 * ms, 700 * ms}, listed: 600 * ms, begun: time.Second, gap: true},
+		"a log, whose first bucket has expired after it had begun": {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second, 9 * time.Hour}, listed: 8 * time.Hour, begun: 9 * time.Hour, gap: true},
+		"a log, whose first bucket has expired":                    {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second}, begun: 9 * time.Hour, gap: true},
+		"a log, several buckets have expired":                      {registered: 300 * ms, stream: -1, used: []time.Duration{time.Second, time.Hour, 2 * time.Hour}, begun: 9 * time.Hour, gap: true},
+		"a stream of the table, used before it is read":            {registered: 700 * ms, stream: 900 * ms, used: []time.Duration{2 * time.Second}, begun: time.Hour},
+		"a stream before the namespace":                            {registered: time.Minute, stream: 900 * ms, used: []time.Duration{2 * time.Minute}, begun: time.Hour},
+		"a stream that is made later than the first use":           {registered: 300 * ms, stream: time.Minute, used: []time.Duration{time.Second}, begun: time.Hour, gap: true},
+		"a stream that is read after it forgets the uses":          {registered: 300 * ms, stream: 400 * ms, used: []time.Duration{time.Second}, begun: 30 * time.Hour, gap: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := noon
 			clock := func() time.Time { return now }
 			raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
 			check.Fatal(t, "memorystore.New()", err)
-			s, partitions := store.NewHandle(raw, true), []store.Partition{{ID: "changes"}}
+			s, partitions := store.NewHandle(raw, true), []store.Partition(nil)
 			if test.stream >= 0 {
 				s = store.NewHandle(labelled{raw}, true)
 				partitions = []store.Partition{{ID: noon.Add(test.stream).Format("2006-01-02T15:04:05.000") + "/shard-1"}}
@@ -118,6 +122,10 @@ func TestBeginning(t *testing.T) {
 			check.Fatal(t, "zlimit.New()", err)
 			defer l.Close()
 			for i, at := range test.used {
+				if test.listed > 0 && at > test.listed {
+					now = noon.Add(test.listed)
+					check.Fatal(t, "StartStream()", raw.StartStream(t.Context()))
+				}
 				now = noon.Add(at)
 				r := zlimit.Request{
 					Entity: fmt.Sprint("acme-", i), Resource: "gpt", Consume: zlimit.Amounts{"rps": 1}, Limits: []zlimit.Limit{zlimit.PerSecond("rps", 5)},
@@ -129,6 +137,11 @@ func TestBeginning(t *testing.T) {
 			now = noon.Add(test.begun)
 			a, err := New(s, WithClock(clock), WithName("one"))
 			check.Fatal(t, "New()", err)
+			check.Fatal(t, "StartStream()", raw.StartStream(t.Context())) // as a consumer does, unless it was
+			if test.stream < 0 {
+				partitions, err = raw.Partitions(t.Context())
+				check.Fatal(t, "Partitions()", err)
+			}
 			check.Fatal(t, "noteBegin()", a.noteBegin(t.Context(), partitions))
 			now = now.Add(time.Second) // a repeated call notes nothing else
 			check.Fatal(t, "noteBegin()", a.noteBegin(t.Context(), partitions))
@@ -156,5 +169,31 @@ func TestMadeAt(t *testing.T) {
 		if ok == want.IsZero() || ok && !got.Equal(want) {
 			t.Errorf("madeAt(%q) = %v, %v, want %v", label, got, ok, want)
 		}
+	}
+}
+
+// TestBeginningBeforeSetup begins to count a file that no program has opened yet. Registrations have whole seconds, so that of the namespace
+// may seem to be earlier than the beginning, and is not.
+func TestBeginningBeforeSetup(t *testing.T) {
+	now := noon.Add(300 * time.Millisecond)
+	clock := func() time.Time { return now }
+	raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
+	check.Fatal(t, "memorystore.New()", err)
+	check.Fatal(t, "Setup()", raw.Setup(t.Context()))
+	s := store.NewHandle(raw, true)
+	defer closeStore(t, s)
+	a, err := New(s, WithClock(clock), WithPoll(time.Millisecond), WithName("one"))
+	check.Fatal(t, "New()", err)
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	check.Fatal(t, "Run()", a.Run(ctx))
+	now = noon.Add(600 * time.Millisecond)
+	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
+	check.Fatal(t, "zlimit.New()", err)
+	defer l.Close()
+	got, err := l.Usage.Completeness(t.Context())
+	check.Fatal(t, "Usage.Completeness()", err)
+	if len(got.Within(noon.Add(-time.Hour), noon.Add(time.Hour))) > 0 {
+		t.Errorf("Completeness() = %+v, want no gap", got)
 	}
 }

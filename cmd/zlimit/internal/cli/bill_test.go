@@ -371,6 +371,33 @@ func TestBillsEqualALedger(t *testing.T) {
 	}
 }
 
+// TestBillOfNobody: a bill of an entity that nothing is known of is an error, and a bill without usage of one with a record, a bucket or
+// usage of another month is none.
+func TestBillOfNobody(t *testing.T) {
+	m := &billedMonth{t: t, path: filepath.Join(t.TempDir(), "limits.db"), now: time.Date(2026, 11, 10, 12, 0, 0, 0, time.UTC)}
+	s, raw := m.store()
+	l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithClock(m.clock))
+	check.Fatal(t, "zlimit.New()", err)
+	_, err = l.Entities.Create(t.Context(), zlimit.Entity{ID: "idle"})
+	check.Fatal(t, "Entities.Create()", err)
+	_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "used", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}})
+	check.Fatal(t, "Acquire()", err)
+	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
+	check.Fatal(t, "Namespaces.Get()", err)
+	former := layout.UsageDelta{NS: ns.ID, Entity: "former", Resource: "gpt", Window: "monthly", Start: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Events: 1}
+	w, err := former.Write()
+	check.Fatal(t, "Write()", err)
+	_, err = raw.Write(t.Context(), w)
+	check.Fatal(t, "Write()", err)
+	check.Fatal(t, "Close()", l.Close())
+	for entity, code := range map[string]int{"nope": shell.ExitFailure, "idle": shell.ExitOK, "used": shell.ExitOK, "former": shell.ExitOK} {
+		got := command(t, "", "usage", "bill", "--month", "2026-11", "--entity", entity, "--store", "sqlite:"+m.path)
+		if unknown := strings.Contains(got.stderr, "nothing is known of entity"); got.code != code || unknown != (code != shell.ExitOK) {
+			t.Errorf("usage bill --entity %s: code %d, %s%s", entity, got.code, got.stdout, got.stderr)
+		}
+	}
+}
+
 // TestBillOfARotatedTenant bills a tenant that got a new ID in the month: each request is in the bill once. In JSON, money is in billionths of
 // a dollar, and the unit says so; CSV has dollars.
 func TestBillOfARotatedTenant(t *testing.T) {

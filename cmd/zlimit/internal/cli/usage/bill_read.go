@@ -98,6 +98,11 @@ func (q *billQuery) read(ctx context.Context, l *zlimit.RateLimiter) (*Bill, err
 			return nil, err
 		}
 	}
+	if q.entity != "" && len(lines) == 0 {
+		if known, err := isKnown(ctx, l, q.entity, q.now); !known {
+			return nil, cmp.Or(err, fmt.Errorf("%w: nothing is known of entity %q", zlimit.ErrEntityNotFound, q.entity))
+		}
+	}
 	for _, line := range lines {
 		if line.Unit = tokens; line.Limit == grammar.Money {
 			line.Unit = fields.NanoDollars

@@ -145,7 +145,7 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	if err := e.consumption(ctx, l, &t, &to); err != nil {
 		return nil, err
 	}
-	if err := t.noteUnknown(ctx, l); err != nil {
+	if err := t.noteUnknown(ctx, l, e.now); err != nil {
 		return nil, err
 	}
 	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: t.Entity, Resource: t.Resource, Parents: true})

@@ -2,7 +2,6 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,23 +150,14 @@ func times(r *hindsight.Refused, unit string) string {
 	return show.Counted(int(r.Count), unit)
 }
 
-// noteUnknown notes that the entity has neither a moment of its own nor a record, limits, a bucket or an event.
-func (t *TimeLine) noteUnknown(ctx context.Context, l *zlimit.RateLimiter) error {
+// noteUnknown notes that the entity has neither a moment of its own nor a record, limits, a bucket, an event or usage.
+func (t *TimeLine) noteUnknown(ctx context.Context, l *zlimit.RateLimiter, now time.Time) error {
 	if slices.ContainsFunc(t.Moments, func(m Moment) bool { return m.Level.Entity == t.Entity || m.Entity == t.Entity }) {
 		return nil
 	}
-	if _, err := l.Entities.Get(ctx, t.Entity); !errors.Is(err, zlimit.ErrEntityNotFound) {
+	if known, err := isKnown(ctx, l, t.Entity, now); known || err != nil {
 		return err
 	}
-	for _, err := range l.Limits.List(ctx, zlimit.LevelQuery{Entity: t.Entity, NamesOnly: true}) {
-		return err
-	}
-	for _, err := range l.Entities.Buckets(ctx, t.Entity) {
-		return err
-	}
-	for _, err := range l.Audit.Events(ctx, t.Entity, zlimit.AuditQuery{Limit: 1}) {
-		return err
-	}
-	t.Notes = append(t.Notes, fmt.Sprintf("nothing is known of entity %s: no request of it was admitted, and it has no record, limits or changes", t.Entity))
+	t.Notes = append(t.Notes, fmt.Sprintf("nothing is known of entity %s: no request of it was admitted, and it has no record, limits, changes or usage", t.Entity))
 	return nil
 }
