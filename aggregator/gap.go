@@ -132,7 +132,7 @@ type bucketLog struct {
 	older bool               // one that was there before has changed since, or the log is too long to say
 }
 
-// mostLogged bounds the changes that are read of a log which nobody has read yet.
+// mostLogged bounds the changes that are read of a log which is not read yet.
 const mostLogged = 10_000
 
 // readBucketLog reads a log from its beginning.

@@ -102,6 +102,7 @@ func TestCopy(t *testing.T) {
 	run(shell.ExitOK, "programs may open", "copy", "finish", to, "--yes", "--quiet", "50ms")
 	second := open(to)
 	defer second.Close()
+	run(shell.ExitOK, "how far it is complete is not known", "usage", "bill", "--store", to) // as docs/copy.md says
 	count(to)
 	if available, counted := left(second); available != 1_000_000-730 || counted != 730 {
 		t.Errorf("the copy has %d available and %d counted, want %d and 730", available, counted, 1_000_000-730)
@@ -114,6 +115,7 @@ func TestCopy(t *testing.T) {
 	if available, counted := left(second); available != 1_000_000-735 || counted != 735 {
 		t.Errorf("after a request the copy has %d available and %d counted, want %d and 735", available, counted, 1_000_000-735)
 	}
+	run(shell.ExitOK, "; complete to ", "usage", "bill", "--store", to)
 	if e, err := second.Entities.Get(t.Context(), "key"); err != nil || e.ParentID != "team" {
 		t.Errorf("the entity of the copy is %+v, %v", e, err)
 	}

@@ -26,8 +26,9 @@ limits or for those that --limit names. It forgives debts. Every process admits
 by the full bucket immediately. What open leases give back later is not added.
 
 With --resource it resets all buckets of the resource, and with --entity those
-of an entity. It shows the cost, asks, and resets one after another. It skips
-buckets without the limits that --limit names.
+of an entity. It counts them, shows the cost, asks, and resets one after
+another. With --yes it neither counts nor asks. It skips buckets without the
+limits that --limit names.
 
 With --operation, of several resets with one ID one is done for each bucket: a
 reset that may have failed can be repeated, and one of many buckets goes on. An
@@ -116,7 +117,7 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 	if cost != "" {
 		p.Linef("%s", cost)
 	}
-	p.Linef("each bucket: some 4 read units and 8 write units, and 2 more for each shard beyond the first")
+	p.Linef("%s", resetCostText(ctx, sh, r, !yes))
 	if err := sh.ToPeople(p); err != nil {
 		return err
 	}
