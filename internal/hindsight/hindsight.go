@@ -1,4 +1,5 @@
-// Package hindsight says what a limit was at a time, as audit events have it, and what it refused, as processes report it.
+// Package hindsight says which switches and limits refused at a time: what they were then, as audit events have it, and what limits refused,
+// as processes report it.
 package hindsight
 
 import (

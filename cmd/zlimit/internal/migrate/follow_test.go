@@ -58,6 +58,11 @@ func TestCatchUpEnds(t *testing.T) {
 			t.Fatalf("Finish() = %+v, %v, want ErrBusy", v, err)
 		}
 		p.writer = nil
+		behind = nil
+		check.Fatal(t, "CatchUp()", m.CatchUp(t.Context()))
+		if n := len(behind); n == 0 || behind[n-1] != 0 {
+			t.Errorf("at the end of all changes it was behind by %v, want 0 at last", behind)
+		}
 		if v, err := m.Finish(t.Context()); err != nil || !v.Exact() {
 			t.Fatalf("Finish() = %+v, %v", v, err)
 		}

@@ -199,11 +199,14 @@ func (ld *ledger) savePart(ctx context.Context, next layout.MigrationPart, count
 	return nil
 }
 
-// setBehind notes how far the target is behind the source.
+// setBehind notes how far the target is behind the source. It reports where it has caught up, after which there may be nothing to report.
 func (ld *ledger) setBehind(d time.Duration) {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
-	ld.behind = d
+	caughtUp := ld.behind > 0 && d == 0
+	if ld.behind = d; caughtUp {
+		ld.config.Report(Progress{ld.record.Phase, ld.countsLocked(), d})
+	}
 }
 
 // counts returns the sum of the counts of all parts, and of what belongs to none.
