@@ -148,7 +148,7 @@ func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resol
 		return c.load(ctx, b, aged)
 	}
 	w := c.sharing.Sharer()
-	reading := c.share(ctx, b, aged, &w)
+	reading := c.join(ctx, b, aged, &w)
 	part := ctx
 	if left, ok := timeLeft(ctx); ok {
 		var cancel context.CancelFunc
@@ -186,7 +186,7 @@ func (c *limitCache) readLater(ctx context.Context, b *protocol.Bucket, last *re
 		return
 	}
 	w := c.sharing.Sharer()
-	c.share(ctx, b, reload{maxAge: c.l.options.renewal()}, &w)
+	c.join(ctx, b, reload{maxAge: c.l.options.renewal()}, &w)
 }
 
 // stale returns limits that could not be read again. The first time it has an error, or nil where the read is late.
@@ -256,7 +256,7 @@ func (r reload) isDue(v *cachedLevel, now time.Time) bool {
 func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*protocol.Limits, error) {
 	var waited []*limitLoad // for reads that were late
 	for w := c.sharing.Sharer(); ; {
-		reading := c.share(ctx, b, r, &w)
+		reading := c.join(ctx, b, r, &w)
 		done, err := w.Await(ctx, reading.Shared)
 		switch {
 		case err != nil:
@@ -271,8 +271,8 @@ func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*p
 	}
 }
 
-// share starts the read of load, or joins the one under way.
-func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload, w *table.Sharer) *limitLoad {
+// join starts the read of load, or joins the one under way.
+func (c *limitCache) join(ctx context.Context, b *protocol.Bucket, r reload, w *table.Sharer) *limitLoad {
 	// A read that began before a change, or before the cache was asked to forget, serves no later caller.
 	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)
 	if r.after > 0 {

@@ -131,7 +131,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	began, came := ad.NextEpoch(), ad.comes(r)
 	var foreseen forecast
 	w := works.Get().(*work)
-	defer w.release()
+	defer w.recycle()
 	for attempt, rooms := 0, 0; attempt < maxRestarts; {
 		if w.kept {
 			w.levels, w.kept = new([1]level), false
@@ -531,5 +531,5 @@ func (ad *admitter) enrol(l *level, plan *bucket.Plan, p *party) bool {
 	if t.clock() != nil || !plan.EnrolSlots(&l.limits.Config, &l.demand, t.now) {
 		return false
 	}
-	return p.granted(&grant{of: plan.Item.Slots(), now: t.now, sent: t.sent}, &image{State: plan.Item}) == nil
+	return p.note(&takenSlots{of: plan.Item.Slots(), now: t.now, sent: t.sent}, &image{State: plan.Item}) == nil
 }

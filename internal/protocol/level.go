@@ -137,8 +137,8 @@ type work struct {
 
 var works = sync.Pool{New: func() any { return &work{levels: new([1]level)} }}
 
-// release allows later requests to use the memory.
-func (w *work) release() {
+// recycle allows later requests to use the memory.
+func (w *work) recycle() {
 	if w.kept {
 		w.levels, w.kept = new([1]level), false
 	} else {
@@ -153,11 +153,11 @@ func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
 	w := l.work
 	if w == nil {
 		w = works.Get().(*work)
-		defer w.release()
+		defer w.recycle()
 	}
 	p := &w.party
 	*p = party{level: l, to: to, plan: &w.plan}
-	if err := tk.takeDirect(ctx, p); err != nil || p.grant == nil {
+	if err := tk.takeDirect(ctx, p); err != nil || p.taken == nil {
 		return err
 	}
 	err := tk.slots.handOut(ctx, p)

@@ -20,7 +20,7 @@ type party struct {
 	asks    []*bucket.Demand  // theirs, as the write takes them
 	last    *shard            // taken from last; nil for none
 	lot     lot               // by which the next write finds its shard
-	grant   *grant            // slots taken by the last write; nil for none
+	taken   *takenSlots       // slots taken by the last write; nil for none
 	plan    *bucket.Plan      // memory for its plans; nil for plans that are shared with others
 
 	judgedAgain bool // by a clock reading later than its arrival

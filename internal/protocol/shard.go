@@ -56,7 +56,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 		}
 		from, next, applied, err := t.sendInTurn(ctx, image)
 		if image = from; applied && err == nil && t.slots != nil {
-			if err := t.grantSlots(ctx, image, next); err != nil {
+			if err := t.noteSlots(ctx, image, next); err != nil {
 				return err
 			}
 		}
@@ -300,9 +300,9 @@ func (t *take) readySlots(ctx context.Context, i *image) (*image, error) {
 	return t.slots.makeReady(ctx)
 }
 
-// grantSlots notes the slots that the write of the plan took. Where they are not known, the tokens are given back, too.
-func (t *take) grantSlots(ctx context.Context, from, left *image) error {
-	g := grant{now: t.slots.now, sent: t.slots.sent}
+// noteSlots notes the slots that the write of the plan took. Where they are not known, the tokens are given back, too.
+func (t *take) noteSlots(ctx context.Context, from, left *image) error {
+	g := takenSlots{now: t.slots.now, sent: t.slots.sent}
 	for _, a := range t.demand.Slots() {
 		of := from.FindSlots(a.Limit)
 		if t.plan.Kind == bucket.Create {
@@ -310,7 +310,7 @@ func (t *take) grantSlots(ctx context.Context, from, left *image) error {
 		}
 		g.of = append(g.of, *of)
 	}
-	err := t.granted(&g, left)
+	err := t.note(&g, left)
 	if err != nil {
 		t.took(t.s, nil)
 		t.tk.refunds.giveBack(ctx, t.to)

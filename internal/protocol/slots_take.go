@@ -314,7 +314,7 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 	t.call = layout.Keep()
 	t.call.Admit()
 	t.call.Current(t.image.Generation())
-	g := grant{now: t.now, sent: t.sent}
+	g := takenSlots{now: t.now, sent: t.sent}
 	for _, a := range t.demand.Slots() {
 		s := t.image.FindSlots(a.Limit)
 		hold := t.call.HoldEven
@@ -329,7 +329,7 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 	}
 	next, applied, err := t.by.slotKeeper.keep(ctx, t.shard, t.image, &t.call, t.now)
 	if applied && err == nil {
-		err = t.granted(&g, next)
+		err = t.note(&g, next)
 	}
 	return next, applied, err
 }
@@ -343,12 +343,12 @@ func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 	if !plan.EnrolSlots(&t.limits.Config, &t.demand, t.now) {
 		return nil, false, errShort
 	}
-	g := grant{now: t.now, sent: t.sent, of: plan.Item.Slots()}
+	g := takenSlots{now: t.now, sent: t.sent, of: plan.Item.Slots()}
 	next, applied, err := t.by.items.write(ctx, t.shard, &t.limits.Lineage, t.image, plan, t.by.now(), nil)
 	if !applied || err != nil {
 		return next, false, err
 	}
-	if err := t.granted(&g, next); err != nil {
+	if err := t.note(&g, next); err != nil {
 		return nil, true, err
 	}
 	t.by.items.expire(ctx)
@@ -356,16 +356,16 @@ func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 	return next, true, nil
 }
 
-// A grant is what a write took of slots, which is still to be handed out to those who asked for them.
-type grant struct {
+// takenSlots are what a write took of slots, which is still to be handed out to those who asked for them.
+type takenSlots struct {
 	of     []bucket.Slots // as the write asked for them
 	fences []int64        // of those that were handed out last
 	now    int64          // when the write was sent, by the clock of slots, epoch milliseconds
 	sent   time.Duration  // and by core.elapsed
 }
 
-// granted notes the slots of a write and the image that it left, nil for an unreadable one.
-func (p *party) granted(g *grant, left *image) error {
+// note notes the slots of a write and the image that it left, nil for an unreadable one.
+func (p *party) note(g *takenSlots, left *image) error {
 	if left == nil {
 		return &store.ItemError{Key: p.bucket.shard(0).key, Err: errLostSlots}
 	}
@@ -376,15 +376,15 @@ func (p *party) granted(g *grant, left *image) error {
 		}
 		g.fences = append(g.fences, fence)
 	}
-	p.grant = g
+	p.taken = g
 	return nil
 }
 
 // handOut gives the callers for whom the last write was what it took of slots, and starts renewing them. If the engine is closed, they are
 // given back.
 func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
-	g := p.grant
-	if p.grant = nil; g == nil {
+	g := p.taken
+	if p.taken = nil; g == nil {
 		return nil
 	}
 	var all []*Hold
@@ -401,8 +401,8 @@ func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 	return sk.slotKeeper.startTending(ctx, p.bucket, all)
 }
 
-// holdsOf returns what a level has of a grant, before a number of others.
-func (sk *slotTaker) holdsOf(g *grant, l *level, others int64) []*Hold {
+// holdsOf returns what a level has of taken slots, before a number of others.
+func (sk *slotTaker) holdsOf(g *takenSlots, l *level, others int64) []*Hold {
 	holds := make([]*Hold, 0, len(l.demand.Slots()))
 	each := l.demand.SlotsOfEach()
 	for at, asked := range each {
