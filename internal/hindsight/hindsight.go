@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -22,6 +23,7 @@ type Past struct {
 	histories map[zlimit.Level]*History
 	records   map[string]zlimit.Entity
 	cut       []string
+	since     time.Time // of the events that are read; the zero time for all
 }
 
 // New returns the past of a resource. It makes no call.
@@ -53,7 +55,7 @@ func (p *Past) all(ctx context.Context, subject string) ([]zlimit.AuditEvent, er
 		return events, nil
 	}
 	var events []zlimit.AuditEvent
-	for e, err := range p.limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Reverse: true, Limit: Most}) {
+	for e, err := range p.limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{From: p.since, Reverse: true, Limit: Most}) {
 		if err != nil {
 			return nil, err
 		}

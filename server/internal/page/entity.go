@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -84,15 +85,10 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	}
 	sources := map[string]zlimit.Source{id: resolved.Source}
 	for i := range statuses {
-		of := statuses[i].Entity
-		if _, ok := sources[of]; !ok {
-			above, err := p.Limiter.Limits.Resolve(ctx, of, statuses[i].Resource)
-			if err != nil && !isNoLimits(err) {
-				return v, err
-			}
-			sources[of] = above.Source
+		row, err := p.rowOf(ctx, statuses[i], id, sources)
+		if err != nil {
+			return v, err
 		}
-		row := p.limitRow(&statuses[i], id, sources[of])
 		if body.Switch == "disabled" && row.Cell.Class == "" {
 			row.Cell.State, row.Cell.Class = "disabled", "off"
 		}
@@ -166,6 +162,32 @@ func (p *page) entityResources(ctx context.Context, r *http.Request, id string, 
 		body.Resources = append(body.Resources, tab{named(name), entityURL(id, name), name == asked})
 	}
 	return asked, nil
+}
+
+// rowOf makes the row of a limit, with the source of the limits of its entity.
+func (p *page) rowOf(ctx context.Context, st zlimit.Status, id string, sources map[string]zlimit.Source) (limitRow, error) {
+	if _, ok := sources[st.Entity]; !ok {
+		above, err := p.Limiter.Limits.Resolve(ctx, st.Entity, st.Resource)
+		if err != nil && !isNoLimits(err) {
+			return limitRow{}, err
+		}
+		sources[st.Entity] = above.Source
+	}
+	row := p.limitRow(&st, id, sources[st.Entity])
+	return row, p.raised(ctx, &row, st)
+}
+
+// raised shows the budget of the running period in the row of one that was raised since: the raise holds from the next period on.
+func (p *page) raised(ctx context.Context, row *limitRow, st zlimit.Status) error {
+	now, is := p.Now(), st.Limit.Capacity
+	was, ok, err := hindsight.Raised(ctx, p.Limiter, &st, now)
+	if !ok || err != nil {
+		return err
+	}
+	st.Limit.Capacity = was
+	row.Cell = statusCell(&st, now)
+	row.When = fmt.Sprintf("raised to %s, which holds from %s on; %s", amount(st.Limit.Name, float64(is)), moment(st.ResetsAt, now, zoneOf(&st.Limit)), row.When)
+	return nil
 }
 
 func sourceText(s zlimit.Source) string {

@@ -405,3 +405,30 @@ func TestAllResources(t *testing.T) {
 		t.Errorf("buckets of all resources are %d, want 400: each is of one", status)
 	}
 }
+
+// TestRaisedBudget raises a budget in use: until the next period, the screens have the amount with which this one began.
+func TestRaisedBudget(t *testing.T) {
+	v := visitCounted(t)
+	v.signIn(t, "viewer")
+	set := func(dollars int64) {
+		t.Helper()
+		config := zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", dollars, zlimit.PerMonth)}}
+		if err := v.limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "raised", Resource: "pay"}, config); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond) // changes are told apart by their times
+	}
+	set(200)
+	v.use(t, "raised", "pay", "usd", 150_000_000_000)
+	set(1000)
+	for range 2 { // before a request brings the bucket in line, and after it
+		v.screen(t, "/entity?id=raised&resource=pay", "of $200", "raised to $1,000, which holds from")
+		if text := v.headline(t, "/usage?resource=pay&limit=usd&entity=raised"); !strings.Contains(text, "of $200") {
+			t.Errorf("the headline of its usage is %q, want the budget of this month", text)
+		}
+		if text := v.headline(t, "/usage?resource=pay&limit=usd"); !strings.Contains(text, "of $200 in 1 budget") {
+			t.Errorf("the headline of the usage is %q, want the budget of this month", text)
+		}
+		v.use(t, "raised", "pay", "usd", 1_000_000_000)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -79,10 +80,30 @@ func (p *page) forecastOf(ctx context.Context, q *usageQuery, entity string) (*z
 	for i := range all {
 		f := &all[i]
 		if f.Entity == entity && f.Limit == q.limit && f.ResetsAt.Sub(q.now) <= 31*24*time.Hour && !f.ResetsAt.Before(q.to.Add(-time.Hour)) {
-			return f, nil
+			return f, p.beforeRaise(ctx, q, f)
 		}
 	}
 	return nil, nil //nolint:nilnil // no budget is no failure
+}
+
+// beforeRaise makes the capacity of a forecast that of the running period, where the budget was raised since.
+func (p *page) beforeRaise(ctx context.Context, q *usageQuery, f *zlimit.Forecast) error {
+	statuses, err := p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: f.Entity, Resource: f.Resource})
+	if err != nil {
+		return nil //nolint:nilerr // the forecast has what is known
+	}
+	for i := range statuses {
+		s := &statuses[i]
+		if s.Entity != f.Entity || s.Resource != f.Resource || s.Limit.Name != f.Limit {
+			continue
+		}
+		was, ok, err := hindsight.Raised(ctx, p.Limiter, s, q.now)
+		if ok {
+			f.Capacity -= s.Limit.Capacity - was
+		}
+		return err
+	}
+	return nil
 }
 
 // tooEarly reports whether amounts by day are of too few days for a forecast.

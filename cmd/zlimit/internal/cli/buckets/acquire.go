@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
@@ -263,11 +264,12 @@ func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00
 
 // An availability is the rest of the limits of an entity, and of the parents that it cascades to.
 type availability struct {
-	Entity   string          `json:"entity"`
-	Resource string          `json:"resource"`
-	Source   zlimit.Source   `json:"source"` // request for limits of the command line, "" for none of the entity's own
-	Limits   zlimit.Statuses `json:"limits"`
-	Least    []least         `json:"least"` // of each limit
+	Entity   string           `json:"entity"`
+	Resource string           `json:"resource"`
+	Source   zlimit.Source    `json:"source"` // request for limits of the command line, "" for none of the entity's own
+	Limits   zlimit.Statuses  `json:"limits"`
+	Least    []least          `json:"least"` // of each limit
+	Raised   []budgets.Raised `json:"raised,omitempty"`
 }
 
 // A least is the level with the least of a limit: it would refuse first.
@@ -302,7 +304,11 @@ func AvailableCommand(sh *shell.Shell) *cobra.Command {
 has it now. It also shows the level of the limits. It shows the parents that the
 entity cascades to, too, and which of them has less than the entity itself: that
 is the one to refuse. An entity without limits of its own has those that its
-requests are charged to. It consumes nothing.`,
+requests are charged to. It consumes nothing.
+
+The capacity of a budget is that of its running period. A budget that was raised
+in it is named, with the time from which on the raise holds: the audit log and
+usage have what the period began with.`,
 		Example: `  zlimit available acme gpt
   zlimit available 10.0.0.7 login --limit tries=5/min
   zlimit available acme gpt -o json | jq '.limits[] | {limit, available}'`,
@@ -314,7 +320,11 @@ requests are charged to. It consumes nothing.`,
 				return err
 			}
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (availability, error) {
-				return available(ctx, l, q)
+				found, err := available(ctx, l, q)
+				if err == nil && len(q.Limits) == 0 {
+					found.Raised = budgets.RaisedOf(ctx, l, found.Limits, sh.Now())
+				}
+				return found, err
 			})
 			if err != nil {
 				return err
@@ -350,7 +360,10 @@ func (a *availability) write(p *show.Page) {
 		from = "limits of the level " + string(a.Source)
 	}
 	p.Linef("%s/%s, %s", a.Entity, a.Resource, from)
-	p.Statuses(a.Limits, false)
+	p.Statuses(budgets.Held(a.Limits, a.Raised), false)
+	for i := range a.Raised {
+		p.Linef("%s", a.Raised[i].Line())
+	}
 	for _, l := range a.Least {
 		if l.Level != "entity" {
 			p.Linef("more than %s is refused by %v", show.Amount(l.Limit, max(l.Available, 0)), l.refusal)

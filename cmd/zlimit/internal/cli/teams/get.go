@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
@@ -16,10 +17,11 @@ import (
 
 // A team is what team get shows.
 type team struct {
-	Team    string    `json:"team"`
-	Budgets []budget  `json:"budgets"` // of the team
-	Keys    []member  `json:"keys"`
-	Changes []changed `json:"changes,omitempty"` // by team set
+	Team    string           `json:"team"`
+	Budgets []budget         `json:"budgets"` // of the team
+	Keys    []member         `json:"keys"`
+	Changes []changed        `json:"changes,omitempty"` // by team set
+	Raised  []budgets.Raised `json:"raised,omitempty"`
 }
 
 // A budget is a limit in dollars, and what is left of it.
@@ -50,7 +52,13 @@ that share them. It reads the record of each key, and a bucket for each budget.`
 
 // printTeam prints a team, and budgets that were just changed.
 func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []changed) error {
-	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (team, error) { return read(ctx, l, id) })
+	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (team, error) {
+		found, err := read(ctx, l, id)
+		if err == nil {
+			found.Raised = budgets.RaisedOf(ctx, l, found.statuses(), sh.Now())
+		}
+		return found, err
+	})
 	if err != nil {
 		return err
 	}
@@ -59,11 +67,11 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 		p.Linef("team %s", found.Team)
 		var rows [][]string
 		for _, b := range found.Budgets {
-			name := b.Status.Limit.Name
-			rows = append(rows, []string{"team", b.Resource, show.Amount(name, b.Status.Available), show.Amount(name, b.Status.Now().Capacity), show.Refill(b.Status.Limit)})
+			s := budgets.Held(zlimit.Statuses{b.Status}, found.Raised)[0]
+			rows = append(rows, []string{"team", b.Resource, show.Amount(s.Limit.Name, s.Available), show.Amount(s.Limit.Name, s.Now().Capacity), show.Refill(s.Limit)})
 		}
 		for _, k := range found.Keys {
-			for _, s := range k.Budgets {
+			for _, s := range budgets.Held(k.Budgets, found.Raised) {
 				rows = append(rows, []string{"key " + k.Key, s.Resource, show.Amount(s.Limit.Name, s.Available), show.Amount(s.Limit.Name, s.Now().Capacity), show.Refill(s.Limit)})
 			}
 			if len(k.Budgets) == 0 {
@@ -76,12 +84,28 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 				p.Linef("models within %s: %s", b.Resource, strings.Join(b.Models, ", "))
 			}
 		}
+		for i := range found.Raised {
+			if len(changes) == 0 { // which say so
+				p.Linef("%s", found.Raised[i].Line())
+			}
+		}
 		for _, ch := range changes {
 			for _, line := range ch.lines() {
 				p.Linef("%s", line)
 			}
 		}
 	})
+}
+
+// statuses returns where the budgets of the team and of its keys stand.
+func (t *team) statuses() (all zlimit.Statuses) {
+	for _, b := range t.Budgets {
+		all = append(all, b.Status)
+	}
+	for _, k := range t.Keys {
+		all = append(all, k.Budgets...)
+	}
+	return all
 }
 
 // read reads a team with its keys.
