@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestDebtsKeepTheirItem asks what a write for a waiting caller needs of an item that expires. The item has to last until the deepest debt that
@@ -70,9 +71,7 @@ func TestFullShardsPassRefundsOn(t *testing.T) {
 // a window. No write without a refill takes that.
 func TestSpendOfMoreThanALimitHolds(t *testing.T) {
 	half, err := calendar.ParseWindows("* * * * * x0.5", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.ParseWindows()", err)
 	for name, test := range map[string]struct {
 		windows        *calendar.Windows
 		tokens, amount int64

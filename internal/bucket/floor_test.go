@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 func TestFloorsOf(t *testing.T) {
@@ -28,9 +29,7 @@ func TestFloors(t *testing.T) {
 		p := Params{Name: "rpm", Capacity: capacity, RefillAmount: rapid.Int64Range(1, 100).Draw(t, "refill"), RefillPeriod: 1000, Floors: "low=20 lower=75"}
 		if rapid.Bool().Draw(t, "windows") {
 			w, err := calendar.ParseWindows("*/2 * * * * x0.5", "UTC")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "calendar.ParseWindows()", err)
 			p.Windows = w
 		}
 		c := Config{Params: []Params{p}, Freshness: rapid.SampledFrom([]int64{0, 300}).Draw(t, "freshness")}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // A grantLedger is a limit with grants that goes from event to event: minutes of windows, ends of grants, edges of quotas. It is one
@@ -179,9 +180,7 @@ func TestGrantsGoAlong(t *testing.T) {
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "0 * * * *", "UTC")}}}
 	shards := fullShards(&c, 2, now)
 	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 500}}, Until: now + 2*hour}, true, 7, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Change()", err)
 	take := func(amount int64, parts []Part) {
 		t.Helper()
 		for i := range parts {
@@ -213,17 +212,13 @@ func TestGrantsGoAlong(t *testing.T) {
 // back as what the item with the grant has room for.
 func TestGrantEndsAfterAWindow(t *testing.T) {
 	w, err := calendar.ParseWindows("30-44 * * * * x0.333", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.ParseWindows()", err)
 	now := int64(1_792_879_200_000)
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "0 * * * *", "UTC"), Windows: w}}}
 	shards := fullShards(&c, 2, now)
 	until := now + 50*60_000
 	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: until}, false, 7, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Change()", err)
 	for i := range parts {
 		if !shards[i].apply(&parts[i].Plan) {
 			t.Fatalf("part %d of the grant does not apply", i)
@@ -280,17 +275,13 @@ func (p *granting) draw() {
 	params := Params{Name: "a", Capacity: rapid.Int64Range(1000, 1_000_000).Draw(p.T, "capacity"), RefillPeriod: 1000}
 	if rapid.IntRange(0, 2).Draw(p.T, "windows") == 0 {
 		w, err := calendar.ParseWindows(lawWindows[rapid.IntRange(0, 2).Draw(p.T, "of")], "UTC")
-		if err != nil {
-			p.Fatal(err)
-		}
+		check.Fatal(p, "calendar.ParseWindows()", err)
 		params.Windows = w
 	}
 	switch rapid.IntRange(0, 3).Draw(p.T, "kind") {
 	case 0, 1:
 		times, err := calendar.Parse(rapid.SampledFrom([]string{"*/7 * * * *", "0 * * * *"}).Draw(p.T, "times"), "UTC")
-		if err != nil {
-			p.Fatal(err)
-		}
+		check.Fatal(p, "calendar.Parse()", err)
 		params.Times = times
 	case 2:
 		params.RefillAmount, params.RefillPeriod = rapid.Int64Range(1, 1000).Draw(p.T, "refill"), 60_000
@@ -568,9 +559,7 @@ func (p *granting) reset() {
 		images[i] = p.image(it)
 	}
 	parts, changes, err := p.config.Change(images, &Hand{Full: []string{"a"}}, rapid.Bool().Draw(p.T, "even"), 7, p.now)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.Fatal(p, "Change()", err)
 	if !p.all(parts) {
 		return
 	}

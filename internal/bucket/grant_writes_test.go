@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 const (
@@ -27,9 +28,7 @@ func lent(t *testing.T, c *Config, count int, limit string, until int64) tree {
 	t.Helper()
 	shards := fullShards(c, count, grantStart)
 	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: limit, Tokens: 500}}, Until: until}, count > 1, 7, grantStart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Change()", err)
 	for i := range parts {
 		if !shards[i].apply(&parts[i].Plan) {
 			t.Fatalf("%+v does not apply", parts[i].Plan)
@@ -106,9 +105,7 @@ func TestGrantsAreNotProlonged(t *testing.T) {
 		t.Fatal("the stamp does not move")
 	}
 	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 10}}, Until: until + 1000}, true, 7, until-1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Change()", err)
 	granted := int64(0)
 	for i := range parts {
 		if !shards[i].apply(&parts[i].Plan) {
@@ -150,9 +147,7 @@ func TestGrantsAreDivided(t *testing.T) {
 // from before.
 func TestMergesOfQuotasInWindows(t *testing.T) {
 	w, err := calendar.ParseWindows("*/2 * * * * x0.5", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.ParseWindows()", err)
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "*/7 * * * *", "UTC"), Windows: w}}}
 	shards := fullShards(&c, 2, grantStart)
 	at := int64(grantStart + 9*60_000) // a minute after a window of half the capacity
@@ -184,7 +179,7 @@ func TestOddGrantsAreDivided(t *testing.T) {
 	shards := lent(t, &c, 1, "a", grantStart+grantHour)
 	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: grantStart + grantHour}, false, 7, grantStart+1)
 	if err != nil || !shards[0].apply(&parts[0].Plan) {
-		t.Fatal(err)
+		t.Fatalf("Change() = %v", err)
 	}
 	var plan Plan
 	plan.Split(shards[0].image())

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // lawWindows are windows of minutes, hours and days, within one another and after one another.
@@ -16,12 +17,10 @@ var lawWindows = []string{
 }
 
 // windowed draws a limit with windows, small enough for a chain over hours to matter.
-func windowed(t interface{ Fatal(...any) }, random *rand.Rand) Params {
+func windowed(t check.TB, random *rand.Rand) Params {
 	zones := []string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"}
 	w, err := calendar.ParseWindows(lawWindows[random.IntN(len(lawWindows))], zones[random.IntN(len(zones))])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.ParseWindows()", err)
 	return Params{
 		Name: "a", Capacity: 1 + random.Int64N(1<<(1+random.IntN(18))), RefillAmount: 1 + random.Int64N(1<<(1+random.IntN(18))),
 		RefillPeriod: []int64{1000, 7777, 60_000, 3_600_000}[random.IntN(4)], Windows: w,
@@ -209,9 +208,7 @@ func TestWaitsAcrossWindows(t *testing.T) {
 func closing(t *testing.T) (c Config, it item, at int64) {
 	t.Helper()
 	w, err := calendar.ParseWindows("* 9-16 * * * x2", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.ParseWindows()", err)
 	c = Config{Freshness: 2000, Params: []Params{{Name: "a", Capacity: 60_000, RefillAmount: 60_000, RefillPeriod: 60_000, Windows: w}}}
 	at = 1_793_034_000_000 // 17:00
 	var plan Plan

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // lawZones have clocks that skip hours and show them twice, also at midnight, by half an hour, and minutes that began at half ones.
@@ -19,9 +20,7 @@ var lawZones = []string{
 func aboutAChange(t *testing.T, zone string, after int64, random *rand.Rand) int64 {
 	t.Helper()
 	in, err := time.LoadLocation(zone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "time.LoadLocation()", err)
 	_, end := time.UnixMilli(after).In(in).ZoneBounds()
 	if end.IsZero() {
 		return after
@@ -38,9 +37,7 @@ func TestLawOfAllYears(t *testing.T) {
 	for range 3000 {
 		zone := lawZones[random.IntN(len(lawZones))]
 		w, err := calendar.ParseWindows(lawWindows[random.IntN(len(lawWindows))], zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "calendar.ParseWindows()", err)
 		p := Params{
 			Name: "a", Capacity: 1 + random.Int64N(1<<(1+random.IntN(18))), RefillAmount: 1 + random.Int64N(1<<(1+random.IntN(18))),
 			RefillPeriod: []int64{1000, 7777, 60_000, 3_600_000}[random.IntN(4)], Windows: w,
@@ -58,7 +55,7 @@ func TestLawOfAllYears(t *testing.T) {
 		tokens = min(tokens, s.capacity(p.Name, p.rule(), from))
 		if random.IntN(3) == 0 {
 			if p.Times, err = calendar.Parse([]string{"30 2 * * *", "0 0 * * *", "*/20 * * * *"}[random.IntN(3)], zone); err != nil {
-				t.Fatal(err)
+				t.Fatalf("calendar.Parse() = %v", err)
 			}
 			p.RefillAmount, p.RefillPeriod = 0, 1000
 		}

@@ -19,7 +19,7 @@ func TestMixedFleet(t *testing.T) {
 		for _, p := range c.Params {
 			ideals[p.Name] = &ideal{Params: p, level: rat(p.Capacity), at: now}
 		}
-		check := func(what string) {
+		expect := func(what string) {
 			t.Helper()
 			for _, p := range c.Params {
 				l := it.state.find(p.Name)
@@ -47,7 +47,7 @@ func TestMixedFleet(t *testing.T) {
 				c.Mixed = true
 				it.apply(&plan)
 				ideals[p.Name].consume(amount)
-				check("another client creates")
+				expect("another client creates")
 			case others:
 				l := it.state.find(p.Name)
 				settles := rapid.IntRange(0, 3).Draw(t, "settles") == 0
@@ -57,7 +57,7 @@ func TestMixedFleet(t *testing.T) {
 				l.Tokens, l.Consumed = l.Tokens-amount, l.Consumed+amount
 				ideals[p.Name].refill(now)
 				ideals[p.Name].consume(amount)
-				check("another client takes")
+				expect("another client takes")
 			default:
 				var plan Plan
 				image := it.image()
@@ -88,7 +88,7 @@ func TestMixedFleet(t *testing.T) {
 				if applied && !race && it.state.taken() {
 					t.Fatal("something counts as taken by others after a refill")
 				}
-				check("this program takes")
+				expect("this program takes")
 			}
 		}
 	})

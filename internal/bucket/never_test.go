@@ -42,7 +42,7 @@ func TestNever(t *testing.T) {
 		}
 		var err error
 		if p.Windows, err = calendar.ParseWindows(test.windows, "UTC"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("calendar.ParseWindows() = %v", err)
 		}
 		c := Config{Params: []Params{p}}
 		var plan Plan
@@ -70,7 +70,7 @@ func TestNeverIsSoon(t *testing.T) {
 	p := Params{Name: "a", Capacity: 100_000, RefillPeriod: 1000, Times: timesOf(t, "0 0 * * *", "UTC")}
 	var err error
 	if p.Windows, err = calendar.ParseWindows("* 9-17 * * * x2", "UTC"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("calendar.ParseWindows() = %v", err)
 	}
 	c, looks := Config{Params: []Params{p}}, 0
 	needs := func(int64) int64 {

@@ -8,14 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // timesOf returns times in a zone.
-func timesOf(t interface{ Fatal(...any) }, patterns, zone string) *calendar.Times {
+func timesOf(t check.TB, patterns, zone string) *calendar.Times {
 	times, err := calendar.Parse(patterns, zone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.Parse()", err)
 	return times
 }
 

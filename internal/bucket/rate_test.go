@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestBusy pins the rate above which a shard is split, and the time over which the rate is measured.
@@ -33,9 +35,7 @@ func TestBusy(t *testing.T) {
 // TestThePageSaysBusyUnits compares the threshold with the page about shards.
 func TestThePageSaysBusyUnits(t *testing.T) {
 	page, err := os.ReadFile("../../docs/design/shards.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if want := fmt.Sprintf("more than %d write units a second", busyUnits); !bytes.Contains(page, []byte(want)) {
 		t.Errorf("docs/design/shards.md must say: a shard splits when it takes %s", want)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // rationed draws a quota with windows.
@@ -101,9 +102,7 @@ func TestWaitsOfQuotasInWindows(t *testing.T) {
 // TestQuotaOfLongerMonths waits for a window that begins when the quota resets.
 func TestQuotaOfLongerMonths(t *testing.T) {
 	w, err := calendar.ParseWindows("* * 1 * * x1.5", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.ParseWindows()", err)
 	c := Config{Params: []Params{{Name: "a", Capacity: 100_000, RefillPeriod: 1000, Times: timesOf(t, "0 0 * * *", "UTC"), Windows: w}}}
 	const first = 1_796_083_200_000 // 1 December 2026
 	var plan Plan

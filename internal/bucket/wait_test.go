@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 const waitNow = 1_700_000_000_000
@@ -90,9 +91,7 @@ func TestOneWriteAsOneAfterAnother(t *testing.T) {
 			return
 		}
 		whole, err := Join(fitting)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Join()", err)
 		state := q.state
 		stored := &item{&state}
 		var plan Plan
@@ -323,9 +322,7 @@ func TestOldStampsAsk(t *testing.T) {
 // In TestQuotaTakesTheDebt, a quota takes the place of a limit that was in debt. What is owed is there when the quota resets.
 func TestQuotaTakesTheDebt(t *testing.T) {
 	daily, err := calendar.Parse("0 0 * * *", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.Parse()", err)
 	was := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Consumed: 30, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
 	is := &State{RefilledAt: waitNow + 500, Limits: []Limit{{Name: "rpm", Tokens: -15, Consumed: 30, Capacity: 10, RefillPeriod: 1, Rare: &Rare{Times: daily}}}}
 	if due := is.DueSince(was, []Amount{{Limit: "rpm", Tokens: 10}}, nil); due != daily.Next(waitNow) {

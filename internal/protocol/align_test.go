@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -37,9 +38,7 @@ func (c *contest) formers(t *testing.T, shards int) (numbers []int) {
 	limits := c.limits["e"].Load()
 	for number := range shards {
 		i, err := c.other.items.readShard(t.Context(), c.other.Memory.Bucket("e", "model").shard(number))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "readShard()", err)
 		if !limits.Config.Matches(&i.State) {
 			numbers = append(numbers, number)
 		}

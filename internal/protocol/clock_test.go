@@ -43,23 +43,23 @@ func TestManyFixes(t *testing.T) {
 	e := newProcess(t, newGauge(t), fixedLimits{})
 	back := &bucket.Plan{Kind: bucket.Advance, Now: 1, RefilledAt: 2}
 	first, other := e.Memory.Bucket("first", "model").shard(0), e.Memory.Bucket("other", "model").shard(0)
-	check := func(when string, ofFirst, ofOther bool) {
+	expect := func(when string, ofFirst, ofOther bool) {
 		t.Helper()
 		if gotFirst, gotOther := e.core.hasFixed(first), e.core.hasFixed(other); gotFirst != ofFirst || gotOther != ofOther || len(e.core.fixes.at) > maxFixes {
 			t.Errorf("%s: set back %t and %t, want %t and %t; %d are remembered", when, gotFirst, gotOther, ofFirst, ofOther, len(e.core.fixes.at))
 		}
 	}
-	check("at first", false, false)
+	expect("at first", false, false)
 	e.core.noteStamp(first, back)
 	e.core.noteStamp(other, &bucket.Plan{Kind: bucket.Advance, Now: 2, RefilledAt: 1})
-	check("alone", true, false)
+	expect("alone", true, false)
 	for i := range maxFixes {
 		e.core.fixes.note(fmt.Sprint(i), e.core.sinceStart())
 	}
-	check("among many", true, true)
+	expect("among many", true, true)
 	e.core.started = e.core.started.Add(-fixGap - time.Second)
 	e.core.noteStamp(first, back)
-	check("an hour later", true, false)
+	expect("an hour later", true, false)
 }
 
 // In TestFollow, images come whose stamps are ahead. The greatest lead of the last minute and the one before counts.
@@ -68,29 +68,29 @@ func TestFollow(t *testing.T) {
 	e := newProcess(t, g, fixedLimits{})
 	s := e.Memory.Bucket("e", "model").shard(0)
 	now := e.core.now()
-	check := func(when string, ahead, want int64) {
+	expect := func(when string, ahead, want int64) {
 		t.Helper()
 		if got := e.core.follow(s, &image{State: bucket.State{RefilledAt: now + ahead}, seenAt: now}); got != want {
 			t.Errorf("%s: a stamp %d ms ahead has the process follow by %d, want %d", when, ahead, got, want)
 		}
 	}
-	check("at first", 0, 0)
-	check("little", minAheadMS-1, 0)
-	check("too far", maxAheadMS+1, 0)
-	check("ahead", 40, 40)
-	check("later in its reply", 15, 40)
-	check("behind", -10, 40)
-	check("further", 70, 70)
-	check("too far", maxAheadMS+1, 70)
+	expect("at first", 0, 0)
+	expect("little", minAheadMS-1, 0)
+	expect("too far", maxAheadMS+1, 0)
+	expect("ahead", 40, 40)
+	expect("later in its reply", 15, 40)
+	expect("behind", -10, 40)
+	expect("further", 70, 70)
+	expect("too far", maxAheadMS+1, 70)
 	s.wrote.Store(now + 900)
-	check("its own", 900, 70)
+	expect("its own", 900, 70)
 	e.core.started = e.core.started.Add(-aheadTime)
-	check("a minute later", 30, 70)
+	expect("a minute later", 30, 70)
 	e.core.started = e.core.started.Add(-aheadTime)
-	check("two minutes later", 0, 30)
+	expect("two minutes later", 0, 30)
 	e.core.started = e.core.started.Add(-2 * aheadTime)
-	check("long after", 0, 0)
+	expect("long after", 0, 0)
 
 	g.now.Add(50) // others have written the stamp during the call
-	check("written during the call", 45, 0)
+	expect("written during the call", 45, 0)
 }

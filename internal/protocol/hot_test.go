@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -50,7 +51,7 @@ func TestRefundsToFullShards(t *testing.T) {
 		if test.rest == 0 { // the first shard is full, the others are empty
 			fill := correction{bucket: b, limits: own, shard: b.shard(0), amounts: amountsOf(map[string]int64{"rpm": -1000})}
 			if _, err := e.settler.settleOnShard(t.Context(), &fill, b.shard(0), fill.amounts, nil, bearing{}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("settleOnShard() = %v", err)
 			}
 		}
 		g.now.Add(test.rest.Milliseconds())
@@ -106,9 +107,7 @@ func TestRefundToAnotherLife(t *testing.T) {
 		b := e.Memory.Bucket("hot", "model")
 		for number := range 2 {
 			i, err := e.items.readShard(t.Context(), b.shard(number))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "readShard()", err)
 			changed := *i
 			changed.Limits = slices.Clone(i.Limits)
 			if number == 1 && anew {
@@ -154,12 +153,10 @@ func TestRefundsFillShards(t *testing.T) {
 		}
 		for number, room := range []int64{test.room, 0} {
 			i, err := e.items.readShard(t.Context(), b.shard(number))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "readShard()", err)
 			c := give(number, 1000-room-i.Limits[0].Tokens/millis)
 			if _, err := e.settler.settleOnShard(t.Context(), &c, c.shard, c.amounts, nil, bearing{}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("settleOnShard() = %v", err)
 			}
 		}
 		transactions := 0
@@ -171,7 +168,7 @@ func TestRefundsFillShards(t *testing.T) {
 		})
 		c := give(0, 200)
 		if _, err := e.settler.settleAnywhere(t.Context(), &c, c.shard, c.amounts, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("settleAnywhere() = %v", err)
 		}
 		if got := available(t, g, limits, "hot", "rpm"); got != 2000 {
 			t.Errorf("%+v: %d available, want all 2000", test, got)
@@ -342,9 +339,7 @@ func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
 	t.Helper()
 	b.walk((*shard).last, func(s *shard, _ *image) {
 		i, err := e.items.readShard(t.Context(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "readShard()", err)
 		if i.exists {
 			sum += i.Limits[0].Consumed / millis
 		}
@@ -512,9 +507,7 @@ func TestShortShards(t *testing.T) {
 				return of.taker.takeAnywhere(t.Context(), &party{level: &l, lot: lotOf(shard), to: new(taking)})
 			}
 			for shard, tokens := range []int64{480, test.taken} {
-				if err := take(other, shard, tokens); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "take()", take(other, shard, tokens))
 			}
 			reads, writes := 0, 0
 			g.onRead(func([]store.Key, bool) { reads++ })

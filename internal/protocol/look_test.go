@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	memorystore "github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -46,9 +47,7 @@ func TestLookBeginsAtAllOrNone(t *testing.T) {
 // the first one meanwhile, and waits for it. The look must end, though it began at none.
 func TestLookThatBeginsAtNoneEnds(t *testing.T) {
 	s, err := memorystore.New(layout.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "memorystore.New()", err)
 	calls := table.New(struct{ store.Store }{s}, table.Options{Timeout: time.Minute, Gate: store.NewGate(256, nil), IntN: noChance})
 	e := New(Options{Table: calls, Now: time.Now, Buckets: 10})
 	defer e.Close()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -32,7 +33,7 @@ func TestLotsFindTheirShards(t *testing.T) {
 					shards = append(shards, e.Memory.Bucket("e", "model").shard(number))
 				}
 				if _, err := e.items.readShards(t.Context(), shards); err != nil {
-					t.Fatal(err)
+					t.Fatalf("readShards() = %v", err)
 				}
 				processes[known] = append(processes[known], e)
 			}
@@ -47,9 +48,7 @@ func TestLotsFindTheirShards(t *testing.T) {
 				}
 				r := new(Receipt)
 				err := e.Take(t.Context(), &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1}), Wait: wait}, r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Take()", err)
 				if parts := r.takings[0].parts; len(parts) != 1 || parts[0].shard.Shard != leaves[lot] {
 					t.Errorf("who knows of %d splits and draws %d takes from shard %d, want %d; waits %v", known, lot, parts[0].shard.Shard, leaves[lot], wait)
 				}
@@ -77,9 +76,7 @@ func TestLongQueueIsNotSplit(t *testing.T) {
 			l := level{bucket: s.bucket, limits: limits["e"].Load()}
 			for rest := max(4000+test.queue, 1); rest > 0; rest -= 4000 {
 				l.demand = bucket.Demand{Amounts: amountsOf(map[string]int64{"rpm": min(rest, 4000)}), Wait: 60_000}
-				if err := e.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(0), to: new(taking)}, s); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "takeFromShard()", e.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(0), to: new(taking)}, s))
 			}
 			l.demand.Amounts = amountsOf(map[string]int64{"rpm": 1})
 			for range splitThrottles {
@@ -96,9 +93,7 @@ func TestLongQueueIsNotSplit(t *testing.T) {
 // TestQuotaThatCarriesIsNotSplit asks whether busy shards may be split. With a quota that carries, none may, so that no process tries at each write.
 func TestQuotaThatCarriesIsNotSplit(t *testing.T) {
 	day, err := calendar.Parse("0 0 * * *", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.Parse()", err)
 	for carry, want := range map[int64]bool{0: true, 1: false} {
 		g, limits := newGauge(t), fixedLimits{}
 		limit := bucket.Params{Name: "rpm", Capacity: 8000 * millis, RefillPeriod: 1000, Times: day, Carry: carry}
@@ -122,7 +117,7 @@ func TestLotOfALostShard(t *testing.T) {
 	split(t, e, "e", 0)
 	lost := e.Memory.Bucket("e", "model").shard(1)
 	if _, err := g.Store.Write(t.Context(), store.Write{Kind: store.Delete, Key: lost.key}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Store.Write() = %v", err)
 	}
 	for range 3 {
 		if r := takeFrom(t, e, "e", map[string]int64{"rpm": 1}); r.takings[0].parts[0].shard.Shard != 0 {

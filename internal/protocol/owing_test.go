@@ -24,7 +24,7 @@ func newOwing(t *testing.T) (e *Engine, g *gauge, limits fixedLimits, throttles 
 	alone.set("child", perDay("", map[string]int64{"rpm": 100}))
 	takeFrom(t, newProcess(t, g, alone), "child", map[string]int64{"rpm": 1})
 	if _, err := e.items.readShard(t.Context(), e.Memory.Bucket("child", "model").shard(0)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("readShard() = %v", err)
 	}
 	var taken atomic.Bool
 	throttles.Store(true)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -37,9 +38,7 @@ func inContest(t *testing.T, shards int, limit bucket.Params, test func(t *testi
 				split(t, c.other, "e", s)
 			}
 		}
-		if err := c.e.looks.readStale(t.Context(), []level{c.level(t, 1)}, c.e.looks.seenSince(c.e.NextEpoch())); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "readStale()", c.e.looks.readStale(t.Context(), []level{c.level(t, 1)}, c.e.looks.seenSince(c.e.NextEpoch())))
 		c.onWrite(func(writes []store.Write) error {
 			if len(writes) > 1 {
 				c.transactions++
@@ -55,9 +54,7 @@ func inContest(t *testing.T, shards int, limit bucket.Params, test func(t *testi
 func (c *contest) level(t *testing.T, tokens int64) level {
 	t.Helper()
 	levels, err := c.e.families.alone(t.Context(), &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": tokens})}, c.e.NextEpoch())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "alone()", err)
 	return levels[0]
 }
 
@@ -68,9 +65,7 @@ func (c *contest) leave(t *testing.T, tokens ...int64) {
 	for number, left := range tokens {
 		s := b.shard(number)
 		i, err := c.other.items.readShard(t.Context(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "readShard()", err)
 		at := slices.IndexFunc(i.Limits, func(l bucket.Limit) bool { return l.Name == "rpm" })
 		has := i.Available(&i.Limits[at], c.now.Load())
 		l := level{bucket: b, limits: c.limits["e"].Load(), demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: has - left*millis}}}}
@@ -245,7 +240,7 @@ func TestThrottleOfAnExhaustedBucket(t *testing.T) {
 			c.leave(t, test.left)
 			first := c.e.Memory.Bucket("e", "model").shard(0)
 			if _, err := c.e.items.readShard(t.Context(), first); err != nil {
-				t.Fatal(err)
+				t.Fatalf("readShard() = %v", err)
 			}
 			if test.busy {
 				first.traffic.tally = tally{known: true, count: 1, at: c.now.Load(), writes: first.image.Load().Writes() / millis, others: 1000, span: 1000}
@@ -301,9 +296,7 @@ func TestSplitLooksFirst(t *testing.T) {
 		c.now.Add(10)
 		s.traffic.tally = tally{known: true, others: 1000, span: 1000, at: c.now.Load() - 10}
 		c.transactions = 0
-		if err := c.e.resizer.split(context.Background(), c.limits["e"].Load().Lineage, s, old); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "split()", c.e.resizer.split(context.Background(), c.limits["e"].Load().Lineage, s, old))
 		if s.count() != 2 || c.transactions != 1 {
 			t.Errorf("%d shards after %d transactions, want 2 after 1", s.count(), c.transactions)
 		}
@@ -341,7 +334,7 @@ func TestThrottleShowsWriters(t *testing.T) {
 		large := bucket.Params{Name: "rpm", Capacity: 5000 * millis, RefillAmount: 1, RefillPeriod: 86_400_000}
 		inContest(t, 1, large, func(t *testing.T, c *contest) {
 			if _, err := c.e.items.readShard(t.Context(), c.e.Memory.Bucket("e", "model").shard(0)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("readShard() = %v", err)
 			}
 			c.limits.set("e", &Limits{Epoch: 1 << 40, Config: bucket.Config{Params: []bucket.Params{large}, Freshness: 1000}}) // needs no look
 			for range others {

@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	inmemory "github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -31,12 +32,8 @@ type gauge struct {
 func newGauge(t *testing.T) *gauge {
 	t.Helper()
 	s, err := inmemory.New(layout.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "inmemory.New()", err)
+	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	g := &gauge{Store: s}
 	g.now.Store(1_700_000_000_000)
 	return g
@@ -154,18 +151,14 @@ func amountsOf(tokens map[string]int64) (amounts []bucket.Amount) {
 func giveAllBack(t *testing.T, e *Engine, r *Receipt) {
 	t.Helper()
 	s := r.Return()
-	if err := e.Settle(t.Context(), &s); err != nil {
-		t.Fatalf("Settle() = %v", err)
-	}
+	check.Fatal(t, "Settle()", e.Settle(t.Context(), &s))
 }
 
 // available returns what the table has of a limit, in tokens.
 func available(t *testing.T, g *gauge, limits fixedLimits, entity, limit string) int64 {
 	t.Helper()
 	levels, err := newProcess(t, g, limits).Status(t.Context(), &Request{Entity: entity, Resource: "model"}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Status()", err)
 	for _, s := range levels[0].Statuses {
 		if s.Name == limit {
 			return s.Available / millis
@@ -183,18 +176,14 @@ func split(t *testing.T, e *Engine, entity string, shard int) {
 	if err == nil {
 		err = e.resizer.split(t.Context(), layout.Lineage{}, s, i)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "readShard()", err)
 }
 
 // unite merges two shards.
 func unite(t *testing.T, e *Engine, entity string, low, high int) {
 	t.Helper()
 	b := e.Memory.Bucket(entity, "model")
-	if err := e.resizer.merge(t.Context(), b.shard(low), b.shard(high)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "merge()", e.resizer.merge(t.Context(), b.shard(low), b.shard(high)))
 }
 
 // TestReturnAfterSplit takes from an unsplit bucket, which is then split twice, and gives everything back: the shards have
@@ -235,7 +224,7 @@ func TestReturnToRefilledShard(t *testing.T) {
 		s := e.Memory.Bucket("hot", "model").shard(0)
 		fill := correction{bucket: r.takings[0].bucket, limits: r.takings[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
 		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil, bearing{}); err != nil { // shard 0 is full, shard 1 is empty
-			t.Fatal(err)
+			t.Fatalf("settleOnShard() = %v", err)
 		}
 		giveAllBack(t, e, r)
 		if got := available(t, g, limits, "hot", "rpm"); got != 2000 {
@@ -313,7 +302,7 @@ func TestLateMissing(t *testing.T) {
 	limits.set("key", perDay("", map[string]int64{"rpm": 1000}))
 	e := newProcess(t, g, limits)
 	if err := e.Memory.Observe(e.Memory.Bucket("key", "model"), nil); err != nil { // as read together with the limits
-		t.Fatal(err)
+		t.Fatalf("Memory.Observe() = %v", err)
 	}
 	var r *Receipt
 	g.onRead(func(_ []store.Key, after bool) {
@@ -323,7 +312,7 @@ func TestLateMissing(t *testing.T) {
 		}
 	})
 	if _, err := e.Status(t.Context(), &Request{Entity: "key", Resource: "model"}, false); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Status() = %v", err)
 	}
 	giveAllBack(t, e, r)
 	if got := available(t, g, limits, "key", "rpm"); got != 1000 {
@@ -349,9 +338,7 @@ func TestSettleBySlowRead(t *testing.T) {
 			}
 		})
 		s := r.Correct(amountsOf(map[string]int64{"rpm": amount}))
-		if err := e.Settle(t.Context(), &s); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Settle()", e.Settle(t.Context(), &s))
 		if n := e.StampsFixed.Load(); n != 0 || !once {
 			t.Errorf("charged %s: %d refill stamps were set back by a process with the same clock, want none; read slowly: %t", name, n, once)
 		}
@@ -368,11 +355,11 @@ func TestMissingBeforeSplit(t *testing.T) {
 	split(t, other, "hot", 0)
 	b := e.Memory.Bucket("hot", "model")
 	if _, err := e.items.readShards(t.Context(), []*shard{b.shard(0), b.shard(1)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("readShards() = %v", err)
 	}
 	unite(t, other, "hot", 0, 1)
 	if _, err := e.items.readShards(t.Context(), []*shard{b.shard(0), b.shard(1)}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("readShards() = %v", err)
 	}
 	missing := b.shard(1).image.Load()
 	if missing.exists {
@@ -380,7 +367,7 @@ func TestMissingBeforeSplit(t *testing.T) {
 	}
 	split(t, other, "hot", 0)
 	if _, err := e.items.readShard(t.Context(), b.shard(0)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("readShard() = %v", err)
 	}
 	b.shard(1).image.Store(missing)
 	torn := &torn{gauge: g, meanwhile: func() { unite(t, other, "hot", 0, 1) }}
@@ -438,9 +425,7 @@ func TestReturnToFormerLimit(t *testing.T) {
 				t.Errorf("rpm has %d and tpm %d, want 98 and 0", rpm, tpm)
 			}
 			s := r.Correct(amountsOf(map[string]int64{"tpm": 5}))
-			if err := e.Settle(t.Context(), &s); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Settle()", e.Settle(t.Context(), &s))
 			if got := available(t, g, limits, "key", "tpm"); got != -5 {
 				t.Errorf("tpm has %d after a charge, want -5", got)
 			}
@@ -463,7 +448,7 @@ func TestReturnToFormerBucket(t *testing.T) {
 			second := takeFrom(t, e, "key", map[string]int64{"rpm": 40})
 			key := e.Memory.Bucket("key", "model").shard(0).key
 			if _, err := g.Store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key, Expr: expr.Bound{}}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Store.Write() = %v", err)
 			}
 			third := takeFrom(t, other, "key", map[string]int64{"rpm": 70})
 			takeFrom(t, other, "key", map[string]int64{"rpm": 30})
@@ -473,9 +458,7 @@ func TestReturnToFormerBucket(t *testing.T) {
 			if !at.remembers {
 				e.Memory.Forget("key", "model")
 			}
-			if err := first.Add(third); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Add()", first.Add(third))
 			giveAllBack(t, e, second)
 			giveAllBack(t, e, first)
 			if got := available(t, g, limits, "key", "rpm"); got != 70 {
@@ -498,7 +481,7 @@ func TestSharedSettlementsOfFormerLives(t *testing.T) {
 		}
 		key := e.Memory.Bucket("key", "model").shard(0).key
 		if _, err := g.Store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key, Expr: expr.Bound{}}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Store.Write() = %v", err)
 		}
 		other := newProcess(t, g, limits)
 		other.core.salt++ // tests draw no random numbers
@@ -522,9 +505,7 @@ func TestSharedSettlementsOfFormerLives(t *testing.T) {
 				return e.Settle(t.Context(), &s)
 			})
 		}
-		if err := all.Wait(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Wait()", all.Wait())
 		if n := writes.Load(); n > 20 {
 			t.Errorf("%d writes for %d settlements: they share none", n, len(receipts))
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	memorystore "github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -95,12 +96,8 @@ func onNetwork(t *testing.T, capacity int64, writesAtOnce int, test func(t *test
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := memorystore.New(layout.Table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Setup(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "memorystore.New()", err)
+		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		n := &network{Store: s}
 		e := New(Options{
 			Table:     table.New(n, table.Options{Timeout: callTimeout, Gate: store.NewGate(256, nil), IntN: noChance}),
@@ -112,9 +109,7 @@ func onNetwork(t *testing.T, capacity int64, writesAtOnce int, test func(t *test
 			MaxLead: time.Minute, SettleLimit: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			Resized: func(context.Context, string, string, int) {},
 		})
-		if err := e.Take(t.Context(), tokens(1), new(Receipt)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Take()", e.Take(t.Context(), tokens(1), new(Receipt)))
 		test(t, e, n)
 		e.Close()
 	})
@@ -129,9 +124,7 @@ func tokens(n int64) *Request {
 func counted(t *testing.T, e *Engine) int64 {
 	t.Helper()
 	i, err := e.items.readShard(t.Context(), e.Memory.Bucket("key-1", "gpt-4").shard(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "readShard()", err)
 	return i.Limits[slices.IndexFunc(i.Limits, func(l bucket.Limit) bool { return l.Name == "rpd" })].Consumed / millis
 }
 
@@ -273,9 +266,7 @@ func TestOneLostCorrection(t *testing.T) {
 		var all sync.WaitGroup
 		var took [receipts]Receipt
 		for i := range took {
-			if err := e.Take(t.Context(), tokens(1), &took[i]); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Take()", e.Take(t.Context(), tokens(1), &took[i]))
 		}
 		n.next(once("write", errLost))
 		var unknown, slow atomic.Int64
@@ -309,9 +300,7 @@ func TestLostTurn(t *testing.T) {
 		it, s := &items{coreFor(8)}, newBucket("ns", "hot", "model").shard(0)
 		time.Sleep(time.Second)
 		leave, err := it.enter(t.Context(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "enter()", err)
 		for i, want := range []time.Duration{maxTurn, 0, 0} {
 			began := time.Now()
 			other, err := it.enter(t.Context(), s)
@@ -340,7 +329,7 @@ func TestTurnsOfMany(t *testing.T) {
 		p := &e.core.options.Source.(*sameLimits).Config.Params[0]
 		p.RefillAmount, p.RefillPeriod = 1000_000*millis, 1000
 		if err := e.Take(t.Context(), tokens(100), new(Receipt)); !errors.As(err, new(*RejectedError)) { // it brings the item in line
-			t.Fatal(err)
+			t.Fatalf("Take() = %v", err)
 		}
 		n.next(func(string) error { return nil })
 		time.Sleep(time.Minute)

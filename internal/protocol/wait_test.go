@@ -7,15 +7,14 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestEdge checks when a request that quotas refuse asks again.
 func TestEdge(t *testing.T) {
 	const now = 1_700_000_000_000
 	times, err := calendar.Parse("0 * * * *", "UTC")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "calendar.Parse()", err)
 	quota := func(resets int64, short bool) bucket.Status {
 		s := bucket.Status{Params: bucket.Params{Times: times}, ResetsAt: now + resets}
 		if short {
