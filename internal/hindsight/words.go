@@ -89,6 +89,14 @@ func (w *Words) Span(s *Switch) string {
 	}
 }
 
+// After says that processes may reject requests after a switch was lifted, beginning with a comma; "" where it was not.
+func (*Words) After(s *Switch) string {
+	if s.To.IsZero() {
+		return ""
+	}
+	return ", and processes may have rejected some for another minute"
+}
+
 // Author says who set a switch, and who lifted it, as far as that is kept, beginning with a comma.
 func (w *Words) Author(s *Switch) (text string) {
 	if by := s.By; by != nil {

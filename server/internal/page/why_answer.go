@@ -31,7 +31,7 @@ func (p *page) whyHead(ctx context.Context, v *view, past *past, a *hindsight.An
 		v.Head.say("", " for %s at %s", named(q.resource), at)
 		v.Lead = "Every request was rejected. "
 		if !a.Off.Whole() {
-			v.Lead = template.HTML("Requests were rejected " + words.Span(a.Off) + ". ") //nolint:gosec // the words are escaped
+			v.Lead = template.HTML("Requests were rejected " + words.Span(a.Off) + words.After(a.Off) + ". ") //nolint:gosec // the words are escaped
 		}
 		v.Lead += past.switchText(a.Off)
 	case a.Bypass != nil:

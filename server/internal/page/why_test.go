@@ -139,7 +139,7 @@ func TestWhyElsewhere(t *testing.T) {
 	}
 	v.screen(t, "/why?id=alice&resource=chat&at=09:40", "alice was refused at 09:40 by tpm for models", "2 times in the minute. The limit was 2 a minute , set by olga at 09:30, as now. Of the requests 1 asked for more than the limit can hold")
 	v.screen(t, "/why?id=alice&resource=chat&at=09:45", "alice was disabled for chat at 09:45",
-		"Requests were rejected from 09:45:05 to 09:45:17. The switch was at the default level of team , set by olga at 09:45, lifted by olga.")
+		"Requests were rejected from 09:45:05 to 09:45:17, and processes may have rejected some for another minute. The switch was at the default level of team , set by olga at 09:45, lifted by olga.")
 	v.screen(t, "/why?id=alice&resource=chat&at=09:50", "alice was disabled for chat at 09:50", "The switch was at the resource models , set by olga")
 	v.screen(t, "/why?id=alice&resource=chat&at=09:51", "alice was disabled for chat until 09:50:17", "A process may reject requests for another minute.")
 	v.screen(t, "/why?id=nobody&resource=nothing&at=09:51", "No limits of nobody for nothing were stored at 09:51")

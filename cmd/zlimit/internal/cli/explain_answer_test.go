@@ -88,7 +88,8 @@ func TestExplainAnswer(t *testing.T) {
 			"The switch was at entity team, set by olga at 2026-02-20 09:41:05."},
 		{"new", "offers", "09:42", "new was disabled for offers at 2026-02-20 09:42: every request was rejected. " +
 			"The switch was at resource offers, set by olga at 2026-02-20 09:41:05."},
-		{"brief", "small", "09:41", "brief was disabled for small at 2026-02-20 09:41, from 09:41:10 to 09:41:22: requests were rejected then. " +
+		{"brief", "small", "09:41", "brief was disabled for small at 2026-02-20 09:41, from 09:41:10 to 09:41:22: requests were rejected then, " +
+			"and processes may have rejected some for another minute. " +
 			"The switch was at entity brief, set by olga at 2026-02-20 09:41:10, lifted by olga."},
 		{"brief", "small", "09:42", "brief was disabled for small until 09:41:22, and a process may reject requests for another minute. " +
 			"The switch was at entity brief, set by olga at 2026-02-20 09:41:10, lifted by olga."},

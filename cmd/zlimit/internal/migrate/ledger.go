@@ -199,7 +199,7 @@ func (ld *ledger) savePart(ctx context.Context, next layout.MigrationPart, count
 	return nil
 }
 
-// setBehind notes how far the target is behind the source. It reports where it has caught up, after which there may be nothing to report.
+// setBehind notes how far the target is behind the source. It reports once it has caught up, after which there may be nothing to report.
 func (ld *ledger) setBehind(d time.Duration) {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()

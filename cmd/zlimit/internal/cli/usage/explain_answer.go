@@ -78,7 +78,7 @@ func answerText(ctx context.Context, past *hindsight.Past, t *TimeLine, a *hinds
 func switchedText(words *hindsight.Words, t *TimeLine, s *hindsight.Switch, at string) string {
 	text := fmt.Sprintf("%s was disabled for %s at %s: every request was rejected.", t.Entity, t.Resource, at)
 	if !s.Whole() {
-		text = fmt.Sprintf("%s was disabled for %s at %s, %s: requests were rejected then.", t.Entity, t.Resource, at, words.Span(s))
+		text = fmt.Sprintf("%s was disabled for %s at %s, %s: requests were rejected then%s.", t.Entity, t.Resource, at, words.Span(s), words.After(s))
 	}
 	return text + fmt.Sprintf(" The switch was at %s%s.", s.At, words.Author(s))
 }
