@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,23 +45,30 @@ func TestCopyUnderTraffic(t *testing.T) {
 	run(shell.ExitOK, "following from", "copy", "status", to)
 	run(shell.ExitOK, "is copied, and in step with", "copy", "run", from, to, "--yes")
 	run(shell.ExitOK, " what follows from", "copy", "verify", to)
-	run(shell.ExitFailure, "is still written", "copy", "finish", to, "--yes", "--quiet", "300ms")
+	run(shell.ExitFailure, "is still written", "copy", "finish", to, "--yes", "--quiet", "1s")
 	stop()
 	check.Fatal(t, "traffic()", programs.Wait())
 	run(shell.ExitOK, "programs may open", "copy", "finish", to, "--yes", "--quiet", "300ms")
-	l, err := zlimit.Open(t.Context(), to)
-	check.Fatal(t, "zlimit.Open()", err)
-	defer l.Close()
-	for i, n := range used {
-		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: fmt.Sprint("program-", i), Resource: "gpt-4o"})
+	left := func(dsn, entity string) int64 {
+		t.Helper()
+		l, err := zlimit.Open(t.Context(), dsn)
+		check.Fatal(t, "zlimit.Open()", err)
+		defer l.Close()
+		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4o"})
 		check.Fatal(t, "Available()", err)
-		if s, _ := statuses.Limit("tpd"); n == 0 || s.Available != 1_000_000-n {
-			t.Errorf("program %d used %d tokens, and the copy has %d left of 1,000,000", i, n, s.Available)
+		s, _ := statuses.Limit("tpd")
+		return s.Available
+	}
+	for i, n := range used {
+		entity := fmt.Sprint("program-", i)
+		if was, is := left(from, entity), left(to, entity); n == 0 || is != was || is > 1_000_000-n {
+			t.Errorf("%s used %d tokens of 1,000,000; of them the source has %d left, and the copy %d", entity, n, was, is)
 		}
 	}
 }
 
-// traffic makes requests of an entity until the context ends, and returns how many tokens they used.
+// traffic makes requests of an entity until the context ends, and returns how many tokens they used at least: on a busy machine the engine may
+// not answer in time, and the outcome is unknown then.
 func traffic(ctx context.Context, dsn, entity string, perSecond int) (used int64, err error) {
 	l, err := zlimit.Open(context.WithoutCancel(ctx), dsn)
 	if err != nil {
@@ -78,10 +86,10 @@ func traffic(ctx context.Context, dsn, entity string, perSecond int) (used int64
 		lease, err := l.Acquire(context.WithoutCancel(ctx), zlimit.Request{Entity: entity, Resource: "gpt-4o", Consume: zlimit.Amounts{"tpd": 3}})
 		if err == nil {
 			err = lease.Commit(context.WithoutCancel(ctx))
+			used += 3
 		}
-		if err != nil {
+		if err != nil && !errors.As(err, new(*zlimit.UnavailableError)) {
 			return used, err
 		}
-		used += 3
 	}
 }
