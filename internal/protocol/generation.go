@@ -97,9 +97,9 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 const disabledFor = time.Second
 
 // unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where
-// they are refused, also when the store cannot say whether they still are.
+// they are refused, also when the store cannot say whether they still are. See also [hooks.Admit].
 func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began int64) (*image, error) {
-	if i == nil || !i.exists || !i.Disabled {
+	if i == nil || !i.exists || !i.Disabled || hooks.Admits(ctx) {
 		return i, nil
 	}
 	age, enabled := lk.now()-i.askedAt, !i.since(lk.enabled.Load())

@@ -63,7 +63,7 @@ func TestRotateChangedLimits(t *testing.T) {
 					if step == "" {
 						change()
 					}
-					_, err := Run(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+					_, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 						if now == step {
 							change()
 						}
@@ -105,7 +105,7 @@ func TestRotateRemovedLimits(t *testing.T) {
 					t.Errorf("%s: the plan notes %q and charges %v, want %q", gone, plan.Notes, plan.Charges, note)
 				}
 			}
-			done, err := Run(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+			done, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 				if now == step {
 					remove()
 				}
@@ -134,7 +134,7 @@ func TestRotateRestoredLimit(t *testing.T) {
 	_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "pay", Consume: zlimit.Amounts{"usd": 4_000_000_000, "tpd": 400}})
 	check.Fatal(t, "Acquire()", err)
 	set("tpd=1000/day@UTC")
-	_, err = Run(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+	_, err = rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 		if now == stageCharging {
 			set("usd=10/month@UTC", "tpd=1000/day@UTC")
 		}
@@ -152,7 +152,7 @@ func TestRotateDeletedLevel(t *testing.T) {
 	defer l.Close()
 	check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "pay"), parsed(t, "t=1000/day@UTC")))
 	check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "t=1000/day@UTC")))
-	_, err := Run(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+	_, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 		if now == stageCharging {
 			check.Fatal(t, "Delete()", l.Limits.Delete(t.Context(), at("acme", "gpt")))
 			check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", ""), parsed(t, "rpm=7/min")))
@@ -220,7 +220,7 @@ func TestRotatedUsage(t *testing.T) {
 			check.Fatal(t, "New()", err)
 		}
 		before := w.consumed("acme", false)
-		_, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+		_, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 		check.Fatal(t, "Run()", err)
 		if diff := cmp.Diff(before, w.consumed("acme", false)); diff != "" || len(before) < 7 {
 			t.Errorf("consumption of the old entity (-before +after):\n%s", diff)

@@ -41,18 +41,28 @@ type used struct {
 	limits   map[string]balance
 }
 
-// charge suspends the old entity, and makes each limit of the new one have what the old one has left: a wider resource after the narrower
+func (b used) isFull() bool {
+	for _, one := range b.limits {
+		if one.left != one.capacity {
+			return false
+		}
+	}
+	return true
+}
+
+// charge copies limits, and makes each limit of the new one have what the old one has left: a wider resource after the narrower
 // ones, which are charged to it as well. It takes what the new one has too much, which counts as no usage, and grants what it has too little.
 // Each of these has an ID, under which it is done once. A repeated run reports what was done by the one before.
 func (r *rotator) charge(ctx context.Context) error {
-	if err := r.suspend(ctx); err != nil {
-		return err
-	}
-	if _, err := r.copyLevels(ctx); err != nil { // those that have changed since they were copied
+	if err := r.copyLevels(ctx); err != nil {
 		return err
 	}
 	r.l.Limits.InvalidateAll() // another run may have copied limits since this one knows the level
-	buckets, err := r.used(ctx)
+	of, err := r.reached(ctx)
+	if err != nil {
+		return err
+	}
+	buckets, err := r.used(ctx, of.resources)
 	if err != nil {
 		return err
 	}
@@ -145,7 +155,7 @@ func (r *rotator) planCharges(ctx context.Context) error {
 		return nil
 	}
 	r.done.Charges = []Charge{}
-	buckets, err := r.used(ctx)
+	buckets, err := r.used(ctx, nil)
 	for _, b := range buckets {
 		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
 		for name, was := range b.limits {
@@ -158,10 +168,11 @@ func (r *rotator) planCharges(ctx context.Context) error {
 	return err
 }
 
-// used returns what the old entity has left in each of its buckets, narrower resources first.
-func (r *rotator) used(ctx context.Context) ([]used, error) {
+// used returns what the old entity has left in each of its buckets, narrower resources first. A bucket that was just made may not be listed
+// yet: those of the given resources are looked for.
+func (r *rotator) used(ctx context.Context, resources []string) ([]used, error) {
 	var buckets []used
-	width := map[string]int{}
+	listed := map[string]bool{}
 	for b, err := range r.l.Entities.Buckets(ctx, r.done.From) {
 		if err != nil {
 			return nil, err
@@ -169,15 +180,41 @@ func (r *rotator) used(ctx context.Context) ([]used, error) {
 		if len(b.Unsupported) > 0 {
 			return nil, &zlimit.UnsupportedError{Source: zlimit.SourceEntity, Entity: b.Entity, Resource: b.Resource, Features: b.Unsupported}
 		}
-		if width[b.Resource], err = r.wider(ctx, b.Resource); err != nil {
-			return nil, err
-		}
 		one := used{b.Resource, balancesOf(b.Statuses, b.Resource)}
 		if err := r.byStored(ctx, &one); err != nil {
 			return nil, err
 		}
-		buckets = append(buckets, one)
+		if listed[b.Resource] = len(one.limits) > 0; listed[b.Resource] {
+			buckets = append(buckets, one)
+		}
 	}
+	for _, resource := range resources {
+		if listed[resource] {
+			continue
+		}
+		limits, err := r.left(ctx, r.done.From, resource, nil)
+		if err != nil {
+			return nil, err
+		}
+		buckets = append(buckets, used{resource, limits})
+	}
+	return r.inOrder(ctx, buckets)
+}
+
+// inOrder sorts buckets, narrower resources first, and leaves out those of which nothing is used: neither of the bucket, nor of a narrower one.
+func (r *rotator) inOrder(ctx context.Context, buckets []used) ([]used, error) {
+	width, charged := map[string]int{}, map[string]bool{}
+	for _, b := range buckets {
+		wider, err := r.wider(ctx, b.resource)
+		if err != nil {
+			return nil, err
+		}
+		width[b.resource] = len(wider)
+		for _, name := range wider {
+			charged[name] = charged[name] || !b.isFull()
+		}
+	}
+	buckets = slices.DeleteFunc(buckets, func(b used) bool { return b.isFull() && !charged[b.resource] })
 	slices.SortFunc(buckets, func(a, b used) int {
 		return cmp.Or(width[b.resource]-width[a.resource], cmp.Compare(a.resource, b.resource))
 	})
@@ -212,15 +249,14 @@ func isGiven(l *zlimit.Limit) bool {
 	return l.Resets == "" && l.Session == 0 && l.Windows == "" && l.Mode == zlimit.ModeEnforced && len(grammar.Shares(l.Floors)) == 0
 }
 
-// wider returns how many resources a resource lies within.
-func (r *rotator) wider(ctx context.Context, resource string) (n int, err error) {
-	for seen := []string{resource}; ; n++ {
+// wider returns the resources that a resource lies within.
+func (r *rotator) wider(ctx context.Context, resource string) (wider []string, err error) {
+	for seen := []string{resource}; ; seen = append(seen, resource) {
 		found, err := r.l.Resources.Get(ctx, resource)
 		if err != nil || found.Within == "" || slices.Contains(seen, found.Within) {
-			return n, err
+			return seen[1:], err
 		}
 		resource = found.Within
-		seen = append(seen, resource)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestRotateCosts(t *testing.T) {
 		m := &metered{Store: table}
 		l = w.limiter(m)
 		m.units = store.Units{}
-		_, err = Run(t.Context(), l, "acme", "acme-2", func(string) {})
+		_, err = rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 		check.Fatal(t, "Run()", err)
 		return m.units
 	}

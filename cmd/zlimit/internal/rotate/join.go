@@ -7,7 +7,7 @@ import (
 // join puts the new entity in the place of the old one: its parent, its children, and its switches. These come last, since the new entity
 // serves requests by them.
 func (r *rotator) join(ctx context.Context) error {
-	if _, err := r.copyLevels(ctx); err != nil {
+	if err := r.copyLevels(ctx); err != nil {
 		return err
 	}
 	if r.old.ParentID != "" {

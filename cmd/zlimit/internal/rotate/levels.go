@@ -54,15 +54,15 @@ func (r *rotator) planLevels(ctx context.Context) error {
 	return nil
 }
 
-// copy takes the new entity away from its parent, and gives it the limits of the old one. Switches have to wait until all is charged. It
-// notes which levels are enabled, since the levels of the old entity are suspended then.
-func (r *rotator) copy(ctx context.Context) error {
+// leave takes the new entity away from its parent, and notes the resources that are enabled for the old one. Switches have to wait until all is
+// charged.
+func (r *rotator) leave(ctx context.Context) error {
 	if r.new.ParentID != "" {
 		if _, err := r.l.Entities.SetParent(ctx, r.done.To, ""); err != nil {
 			return err
 		}
 	}
-	from, err := r.copyLevels(ctx)
+	from, err := r.levels(ctx, r.done.From)
 	for resource, stored := range from {
 		if stored.Switch == zlimit.SwitchEnabled {
 			r.enabled = append(r.enabled, resource)
@@ -72,31 +72,32 @@ func (r *rotator) copy(ctx context.Context) error {
 	return err
 }
 
-// copyLevels gives the new entity the limits of the old one, whose levels it returns. Each stage does so, since limits may change
-// while a rotation is interrupted.
-func (r *rotator) copyLevels(ctx context.Context) (from map[string]zlimit.Stored, err error) {
-	if from, err = r.levels(ctx, r.done.From); err != nil {
-		return nil, err
+// copyLevels gives the new entity the limits of the old one. The last two stages do so, since limits may change while a rotation is
+// interrupted.
+func (r *rotator) copyLevels(ctx context.Context) error {
+	from, err := r.levels(ctx, r.done.From)
+	if err != nil {
+		return err
 	}
 	to, err := r.levels(ctx, r.done.To)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for resource, stored := range from {
 		if there := to[resource]; !stored.Config.IsZero() && !there.Config.Same(&stored.Config) {
 			if err := r.l.Limits.Set(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, stored.Config); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	for resource, there := range to {
 		if was := from[resource]; was.Config.IsZero() && !there.Config.IsZero() {
 			if err := r.l.Limits.Delete(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return from, nil
+	return nil
 }
 
 // suspend makes all levels of the old entity refuse requests, but those that serve them whatever their limits hold: there is no budget to
@@ -128,7 +129,7 @@ func (r *rotator) disable(ctx context.Context, resource string) error {
 }
 
 // copySwitches gives the levels of the new entity the switches of the old one. The default comes last, from which on the new one serves
-// requests. A level of the old entity that was bypassed is suspended once the new one has its switch.
+// requests, and its buckets are stamped with that. A level of the old entity that was bypassed is suspended once the new one has its switch.
 func (r *rotator) copySwitches(ctx context.Context) error {
 	from, err := r.levels(ctx, r.done.From)
 	if err != nil {
@@ -145,7 +146,11 @@ func (r *rotator) copySwitches(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	of, err := r.reached(ctx)
+	if err != nil {
+		return err
+	}
+	return r.stamp(ctx, r.done.To, of.resources)
 }
 
 // copySwitch gives a level of the new entity its switch. A run before may have done so.
@@ -159,7 +164,7 @@ func (r *rotator) copySwitch(ctx context.Context, resource string, from, to zlim
 		}
 	case slices.Contains(r.enabled, resource):
 		report, err = r.l.Limits.Enable(ctx, at, nil)
-	case resource == "" && to == zlimit.SwitchDisabled:
+	case resource == "": // also if a run before has stored it: it may not have stamped all buckets
 		report, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
 	case resource != "" && from == zlimit.SwitchDisabled && to == zlimit.SwitchInherit:
 		_, err = r.l.Limits.Disable(ctx, at, nil)

@@ -24,12 +24,12 @@ func TestLevelsOfAResumedRun(t *testing.T) {
 		m := faulttest.NewMortal(s)
 		dying := w.limiter(m)
 		m.Kill(last, faulttest.After)
-		_, err = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+		_, err = rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
 		_ = dying.Close()
 		if err == nil {
 			break
 		}
-		done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+		done, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 		check.Fatal(w.t, "Run()", err)
 		check.Fatal(w.t, "Close()", l.Close())
 		if done.Resumed == stageJoining {

@@ -3,7 +3,7 @@
 //
 // A rotation has stages. The metadata of the new entity names the stage under way, so that a repeated run goes on where an
 // interrupted one was. In each stage a run may repeat any step. The new entity is suspended before it has anything, and serves requests from
-// the last step on.
+// the last step on. Its buckets refuse requests before it has limits.
 package rotate
 
 import (
@@ -31,8 +31,9 @@ const (
 
 // The stages, in their order.
 const (
-	stageCopying  = "copying"  // limits are copied
-	stageCharging = "charging" // the old entity is suspended, and what it has used is charged to the new one
+	stageCopying  = "copying"  // the new entity leaves the parent of its record
+	stageClosing  = "closing"  // buckets of both entities refuse requests, and the old entity is suspended
+	stageCharging = "charging" // limits are copied, and what the old entity has used is charged to the new one
 	stageJoining  = "joining"  // parent and children move to the new one, switches are copied, and it serves requests
 )
 
@@ -68,7 +69,9 @@ type rotator struct {
 	old, new zlimit.Entity
 	recorded bool         // the old entity has a record
 	enabled  []string     // resources to be enabled for the new entity, "" for all
+	known    *reach       // of the old entity; nil where it is to be found out
 	report   func(string) // of the step under way
+	wait     func(context.Context, time.Duration) error
 }
 
 // Plan returns what a run would do. It writes nothing.
@@ -85,12 +88,15 @@ func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotatio
 	return r.done, nil
 }
 
-// Run rotates. It may be repeated after an error at any step, and then goes on. report is called with each step.
-func Run(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*Rotation, error) {
+// Run rotates. It may be repeated after an error at any step, and then goes on. report is called with each step, and wait as [Wait] is.
+func Run(
+	ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string), wait func(context.Context, time.Duration) error,
+) (*Rotation, error) {
 	r, err := begin(ctx, l, from, to, report)
 	if err != nil || r.done.Repeated {
 		return r.done, err
 	}
+	r.wait = wait
 	if err := r.claim(ctx); err != nil {
 		return r.done, err
 	}
@@ -106,7 +112,12 @@ func Run(ctx context.Context, l *zlimit.RateLimiter, from, to string, report fun
 		name string
 		next string
 		work func(context.Context) error
-	}{{stageCopying, stageCharging, r.copy}, {stageCharging, stageJoining, r.charge}, {stageJoining, "", r.join}} {
+	}{
+		{stageCopying, stageClosing, r.leave},
+		{stageClosing, stageCharging, r.close},
+		{stageCharging, stageJoining, r.charge},
+		{stageJoining, "", r.join},
+	} {
 		if r.new.Metadata[StageKey] != stage.name {
 			continue
 		}
@@ -260,7 +271,7 @@ func (r *rotator) enter(ctx context.Context, stage, next string) error {
 		}
 		metadata[StageKey] = next
 		switch next {
-		case stageCharging:
+		case stageClosing:
 			if len(r.enabled) > 0 {
 				metadata[EnabledKey] = encode(r.enabled)
 			}

@@ -48,6 +48,11 @@ func (w *world) limiter(s store.Store) *zlimit.RateLimiter {
 	return l
 }
 
+// rotate runs a rotation that does not wait.
+func rotate(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*Rotation, error) {
+	return Run(ctx, l, from, to, report, func(context.Context, time.Duration) error { return nil })
+}
+
 func at(entity, resource string) zlimit.Level {
 	return zlimit.Level{Entity: entity, Resource: resource}
 }
@@ -266,13 +271,13 @@ func TestRotateAtOnce(t *testing.T) {
 		for range 2 {
 			l := w.limiter(slow{s})
 			runs.Go(func() {
-				_, _ = Run(t.Context(), l, "acme", "acme-2", func(string) {})
+				_, _ = rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 				_ = l.Close()
 			})
 		}
 		runs.Wait()
 		l := w.limiter(s)
-		done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+		done, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 		check.Fatal(w.t, "Run()", err)
 		w.reports(done)
 		check.Fatal(w.t, "Close()", l.Close())
@@ -294,7 +299,7 @@ func TestOneSuccessor(t *testing.T) {
 			m := faulttest.NewMortal(s)
 			dying := w.limiter(m)
 			m.Kill(last, how)
-			_, _ = Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+			_, _ = rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
 			_ = dying.Close()
 			l := w.limiter(s)
 			old, err := l.Entities.Get(t.Context(), "acme")
@@ -306,7 +311,7 @@ func TestOneSuccessor(t *testing.T) {
 			if old.Metadata[ToKey] == "" {
 				continue
 			}
-			_, err = Run(t.Context(), l, "acme", "acme-9", func(string) {})
+			_, err = rotate(t.Context(), l, "acme", "acme-9", func(string) {})
 			var invalid *zlimit.ValidationError
 			if !errors.As(err, &invalid) || !strings.Contains(invalid.Reason, "acme-2") {
 				t.Fatalf("killed at call %d: a rotation to another ID = %v, want one that names acme-2", last, err)
@@ -338,7 +343,7 @@ func TestTwoSuccessorsAtOnce(t *testing.T) {
 		for n := range failed {
 			l := w.limiter(slow{s})
 			runs.Go(func() {
-				_, failed[n] = Run(t.Context(), l, from, fmt.Sprint("new-", n), func(string) {})
+				_, failed[n] = rotate(t.Context(), l, from, fmt.Sprint("new-", n), func(string) {})
 				_ = l.Close()
 			})
 		}
@@ -380,7 +385,7 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
 	check.Fatal(w.t, "zlimit.New()", err)
 	m.Kill(killed, how)
-	first, err := Run(t.Context(), dying, "acme", "acme-2", func(string) {})
+	first, err := rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
 	calls := m.Calls()
 	_ = dying.Close()
 	if killed == 0 {
@@ -388,7 +393,7 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 	}
 	w.refusesNew(l)
 	w.now = w.now.Add(50 * time.Second) // requests a minute flow in meanwhile
-	done, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+	done, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 	check.Fatal(w.t, "Run()", err)
 	if killed == 0 && !done.Repeated {
 		t.Errorf("the second run says %+v, want that all was done", done)
@@ -397,7 +402,7 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 	if killed == 0 {
 		w.reports(first)
 	}
-	repeated, err := Run(t.Context(), l, "acme", "acme-2", func(string) {})
+	repeated, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
 	check.Fatal(w.t, "Run()", err)
 	w.reports(repeated)
 	check.Fatal(w.t, "Close()", l.Close())
@@ -429,7 +434,7 @@ func (w *world) reports(r *Rotation) {
 func (w *world) refusesNew(l *zlimit.RateLimiter) {
 	w.t.Helper()
 	e, err := l.Entities.Get(w.t.Context(), "acme-2")
-	if stage := e.Metadata[StageKey]; err != nil || stage != stageCopying && stage != stageCharging {
+	if stage := e.Metadata[StageKey]; err != nil || stage != stageCopying && stage != stageClosing && stage != stageCharging {
 		return
 	}
 	for _, resource := range []string{"gpt", "models", "beta", "closed", "debt", "given", "bypassed", "banned", "unused"} {

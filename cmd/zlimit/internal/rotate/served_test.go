@@ -22,7 +22,7 @@ func TestServedSoon(t *testing.T) {
 		return err
 	}
 	check.Fatal(t, "Acquire()", ask("key-1"))
-	done, err := Run(t.Context(), l, "acme", "acme-2", func(now string) {
+	done, err := rotate(t.Context(), l, "acme", "acme-2", func(now string) {
 		if now != "moving child key-1" {
 			return
 		}

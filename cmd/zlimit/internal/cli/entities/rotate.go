@@ -65,7 +65,7 @@ It costs some 79 write units and 49 read units; 9 and 12 for each level, 13 and
 				return rotate.Run(ctx, l, args[0], args[1], func(now string) {
 					step = now
 					progress.Show(now)
-				})
+				}, rotate.Wait)
 			})
 			progress.End()
 			if err != nil && step != "" {
@@ -113,7 +113,7 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 	}
 	p.Linef("usage of the past stays with %s; what %s has less from the beginning is no usage of it", r.From, r.To)
 	if !r.Everywhere.IsZero() {
-		p.Linef("a bucket of %s that a process makes meanwhile is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
+		p.Linef("a request of %s that brings its own limits, for a resource that was not used before, is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
 	}
 	if !r.Served.IsZero() {
 		p.Linef("running processes serve %s and its children within seconds; one that was asked for %s before the rotation, and earlier versions, from %s on",

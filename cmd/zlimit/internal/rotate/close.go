@@ -1,0 +1,129 @@
+package rotate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A process keeps stored limits and switches in memory, so it may serve an entity that is suspended. A bucket that is stamped with the switch
+// refuses every request, whatever a process has in memory. So both entities get a stamped bucket of each resource that has limits
+// or was used, before the new entity has any limits. Defaults and the limits of the system hold for resources of any name. A
+// rotation with such limits waits until no process has the switches of before.
+
+// keptFor is how long a process may decide by what it has read of a level: the default of [zlimit.WithConfigTTL], and a call with its tries.
+const keptFor = time.Minute + 5*time.Second
+
+// Wait waits for a time, or for the end of the context, whose error it then returns.
+func Wait(ctx context.Context, d time.Duration) error {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	select {
+	case <-over.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A reach is where an entity may have buckets.
+type reach struct {
+	resources []string // that have limits of their own, or that the entity has used, and the wider ones
+	open      bool     // limits hold for resources of any name
+}
+
+// close suspends the old entity, and makes each bucket of both entities refuse requests by itself.
+func (r *rotator) close(ctx context.Context) error {
+	of, err := r.reached(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.stamp(ctx, r.done.To, of.resources); err != nil {
+		return err
+	}
+	if err := r.suspend(ctx); err != nil {
+		return err
+	}
+	if err := r.stamp(ctx, r.done.From, of.resources); err != nil || !of.open {
+		return err
+	}
+	r.report(fmt.Sprintf("waiting %v, since limits of %s hold for any resource: until then, a process may have it in memory that %s is served",
+		keptFor, r.done.From, r.done.From))
+	if err := r.wait(ctx, keptFor); err != nil {
+		return err
+	}
+	_, err = r.l.Limits.Disable(ctx, zlimit.Level{Entity: r.done.From}, nil) // buckets that were made meanwhile
+	r.known = nil
+	return err
+}
+
+// stamp stamps the buckets of an entity for resources with their switches, and makes them where they refuse requests. The stored switches stay.
+func (r *rotator) stamp(ctx context.Context, entity string, resources []string) error {
+	levels, err := r.levels(ctx, entity)
+	if err != nil {
+		return err
+	}
+	for _, resource := range resources {
+		if err := r.stampOne(ctx, zlimit.Level{Entity: entity, Resource: resource}, levels[resource].Switch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rotator) stampOne(ctx context.Context, at zlimit.Level, said zlimit.Switch) (err error) {
+	switch said {
+	case zlimit.SwitchDisabled:
+		_, err = r.l.Limits.Disable(ctx, at, nil)
+	case zlimit.SwitchEnabled:
+		_, err = r.l.Limits.Enable(ctx, at, nil)
+	case zlimit.SwitchBypassed:
+		_, err = r.l.Limits.Bypass(ctx, at, nil)
+	default:
+		_, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
+	}
+	return err
+}
+
+// reached returns where the old entity may have buckets, as this run has found it.
+func (r *rotator) reached(ctx context.Context) (*reach, error) {
+	if r.known != nil {
+		return r.known, nil
+	}
+	of, names := reach{}, map[string]bool{}
+	for _, q := range []zlimit.LevelQuery{{Source: zlimit.SourceSystem}, {Source: zlimit.SourceResource}, {Entity: r.done.From}} {
+		for stored, err := range r.l.Limits.List(ctx, q) {
+			switch {
+			case err != nil:
+				return nil, err
+			case len(stored.Config.Limits) == 0:
+			case stored.Level.Resource == "":
+				of.open = true
+			default:
+				names[stored.Level.Resource] = true
+			}
+		}
+	}
+	for b, err := range r.l.Entities.Buckets(ctx, r.done.From) {
+		if err != nil {
+			return nil, err
+		}
+		names[b.Resource] = true
+	}
+	for _, name := range slices.Collect(maps.Keys(names)) {
+		wider, err := r.wider(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range wider {
+			names[name] = true
+		}
+	}
+	of.resources = slices.Sorted(maps.Keys(names))
+	r.known = &of
+	return r.known, nil
+}
