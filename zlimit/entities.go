@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -93,7 +94,11 @@ func (e *Entity) validate() error {
 //   - two per KB of the parent's record, which counts its children, and one for its index if it has a parent;
 //   - a consistent read of each entity of the chain.
 func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
-	if err := s.l.check(e.validateNew()); err != nil {
+	rules := e
+	if hooks.Admits(ctx) { // it gets its parent later
+		rules.Cascade = false
+	}
+	if err := s.l.check(rules.validateNew()); err != nil {
 		return Entity{}, err
 	}
 	created, err := s.create(ctx, e)

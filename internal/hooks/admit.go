@@ -5,7 +5,7 @@ import "context"
 type admitKey struct{}
 
 // Admit returns a context whose requests pass a switch that refuses requests: a stored one, and one that buckets are stamped with. A
-// switch that is changed with the context stamps no buckets. It is for a program that fills the buckets of an entity before anybody
+// switch that is changed with the context stamps no buckets, and an entity that charges a parent may be created without one. It is for a program that fills the buckets of an entity before anybody
 // may use it.
 func Admit(ctx context.Context) context.Context { return context.WithValue(ctx, admitKey{}, true) }
 

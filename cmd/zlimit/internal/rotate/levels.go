@@ -54,7 +54,7 @@ func (r *rotator) planLevels(ctx context.Context) error {
 	return nil
 }
 
-// leave takes the new entity away from its parent, and notes the resources that are enabled for the old one. Switches have to wait until all is
+// leave takes the new entity away from its parent, below which an earlier version has made it, and notes the resources that are enabled for the old one. Switches have to wait until all is
 // charged.
 func (r *rotator) leave(ctx context.Context) error {
 	if r.new.ParentID != "" {

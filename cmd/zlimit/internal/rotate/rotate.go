@@ -31,7 +31,7 @@ const (
 
 // The stages, in their order.
 const (
-	stageCopying  = "copying"  // the new entity leaves the parent of its record
+	stageCopying  = "copying"  // the new entity has no parent yet
 	stageClosing  = "closing"  // buckets of both entities refuse requests, and the old entity is suspended
 	stageCharging = "charging" // limits are copied, and what the old entity has used is charged to the new one
 	stageJoining  = "joining"  // parent and children move to the new one, switches are copied, and it serves requests
@@ -215,8 +215,8 @@ func (r *rotator) hasBuckets(ctx context.Context, entity string) (bool, error) {
 	return false, nil
 }
 
-// create suspends the new entity, and makes its record. An entity that charges its parent is made below it, which is the only way to make such a one.
-// The first stage takes it away from there, before anything is charged.
+// create suspends the new entity, and makes its record. It gets its parent in the last stage: a process that does not know of the suspension yet
+// would serve it by the limits of the parent.
 func (r *rotator) create(ctx context.Context) (err error) {
 	if _, err := r.l.Limits.Disable(hooks.Admit(ctx), zlimit.Level{Entity: r.done.To}, nil); err != nil { // it has no buckets
 		return err
@@ -232,10 +232,8 @@ func (r *rotator) create(ctx context.Context) (err error) {
 		delete(e.Metadata, key)
 	}
 	e.Metadata[FromKey], e.Metadata[StageKey] = r.done.From, stageCopying
-	if r.old.Cascade && r.old.ParentID != "" {
-		e.ParentID, e.Cascade = r.old.ParentID, true
-	}
-	if r.new, err = r.l.Entities.Create(ctx, e); errors.Is(err, zlimit.ErrEntityExists) {
+	e.Cascade = r.old.Cascade && r.old.ParentID != ""
+	if r.new, err = r.l.Entities.Create(hooks.Admit(ctx), e); errors.Is(err, zlimit.ErrEntityExists) {
 		return r.meet(ctx)
 	}
 	return err

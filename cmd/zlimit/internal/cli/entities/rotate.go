@@ -22,11 +22,15 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Give an entity a new ID: limits, budgets, parent, children",
 		Long: `Rotate makes NEW the successor of OLD, such as a tenant whose ID has leaked:
 
-  1. It suspends NEW, which must not exist, creates it with the name and the
-     metadata of OLD, and copies the limits of all levels of OLD.
-  2. It suspends OLD. Leases that are open are settled with OLD.
-  3. It makes each limit of NEW have what OLD has left: it takes what was used,
-     and grants what was topped up. Parents are not charged again.
+  1. It suspends NEW, which must not exist, and creates it with the name and the
+     metadata of OLD. Buckets of both for each resource that has limits or was
+     used refuse requests from then on, in every process.
+  2. It suspends OLD. Leases that are open are settled with OLD. If OLD has
+     limits for any resource, by default or of the system, it waits 65 seconds:
+     until then, a process may have it in memory that OLD is served.
+  3. It copies the limits, and makes each limit of NEW have what OLD has left:
+     it takes what was used, and grants what was topped up. Parents are not
+     charged again.
   4. It moves NEW and the children of OLD to their places, suspends, enables and
      bypasses what was so for OLD, and lets NEW serve requests. Processes that
      refuse NEW or a child check once a second, and serve them within seconds.
@@ -44,8 +48,8 @@ add to the running period. A limit that is not stored any more is left out. A
 session of a session quota begins with the charge. Slots stay with the leases
 that hold them.
 
-It costs some 79 write units and 49 read units; 9 and 12 for each level, 13 and
-44 for each resource that was used, and 18 and 5 for each child.`,
+It costs some 69 write units and 61 read units; 21 and 87 for each level, 18 and
+96 for each resource that was used, and 18 and 5 for each child.`,
 		Example: `  zlimit entity rotate acme acme-2 --dry-run
   zlimit entity rotate acme acme-2`,
 		Args: shell.Takes("OLD", "NEW"),
