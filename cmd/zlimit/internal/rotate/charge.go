@@ -169,7 +169,7 @@ func (r *rotator) planCharges(ctx context.Context) error {
 }
 
 // used returns what the old entity has left in each of its buckets, narrower resources first. A bucket that was just made may not be listed
-// yet: those of the given resources are looked for.
+// yet: the buckets of the given resources are read in any case.
 func (r *rotator) used(ctx context.Context, resources []string) ([]used, error) {
 	var buckets []used
 	listed := map[string]bool{}
@@ -201,7 +201,7 @@ func (r *rotator) used(ctx context.Context, resources []string) ([]used, error) 
 	return r.inOrder(ctx, buckets)
 }
 
-// inOrder sorts buckets, narrower resources first, and leaves out those of which nothing is used: neither of the bucket, nor of a narrower one.
+// inOrder sorts buckets, narrower resources first, and leaves out unused buckets, unless a narrower one is used.
 func (r *rotator) inOrder(ctx context.Context, buckets []used) ([]used, error) {
 	width, charged := map[string]int{}, map[string]bool{}
 	for _, b := range buckets {

@@ -141,7 +141,7 @@ func TestClosedAnywhere(t *testing.T) {
 }
 
 // TestOpenLeases settles leases of the old ID after the rotation. Their estimates are charged to the new ID, and what they use less or more
-// changes the buckets of the old ID alone. Nobody can use what they return.
+// changes the buckets of the old ID alone.
 func TestOpenLeases(t *testing.T) {
 	w := inMemory(t)
 	l := w.limiter(w.s)
