@@ -148,7 +148,10 @@ func settled(err, settling error) error {
 // admitOrFail returns the lease or the error of a request that failed with err, which counts as a number of them. An outage follows the
 // failure policy.
 func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, requests int, err error) (*Lease, error) {
-	ended := ctx.Err()
+	ended := endOf(ctx)
+	if ended == nil && store.OutcomeOf(err) == store.Ended {
+		err = &store.Error{Op: "decide", Unavailable: true, Err: fmt.Errorf("%w: %w", errUndecided, errNoTime)}
+	}
 	err = publicError(op, err)
 	var exceeded *ExceededError
 	if errors.As(err, &exceeded) {
@@ -202,7 +205,7 @@ func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protoc
 	var clock *protocol.ClockError
 	var contended *protocol.UndecidedError
 	switch {
-	case bounded.Err() == nil || ctx.Err() != nil:
+	case endOf(ctx) != nil || bounded.Err() == nil && store.OutcomeOf(err) != store.Ended:
 		return err
 	case errors.As(err, &clock):
 		return clock.OfTheClock()
@@ -229,6 +232,7 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 		if isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesStalled(stalled) {
 			return err
 		}
+		ctx = protocol.Persist(ctx)
 		if lease.receipt = (protocol.Receipt{}); allows {
 			return l.takeOrLeave(ctx, bound, true, *request, lease)
 		}
@@ -256,7 +260,7 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 		l.late.decided()
 	case errors.As(err, &clock) && ctx.Err() == nil:
 		return clock.OfTheClock()
-	case bounded.Err() != nil && ctx.Err() == nil:
+	case endOf(ctx) == nil && (bounded.Err() != nil || store.OutcomeOf(err) == store.Ended):
 		l.late.late()
 		return undecided(protocol.IsUnknown(err), bound)
 	}
@@ -285,6 +289,17 @@ func isDecision(err error) bool {
 
 // errUndecided is in the chain of the error of a request that was not decided within a time.
 var errUndecided = errors.New("not decided")
+
+// errNoTime says that a request gave up before its context ended.
+var errNoTime = errors.New("no time was left for another call")
+
+// endOf returns the error of a context that has ended, also of one whose deadline has passed and that ends late on a busy machine.
+func endOf(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && time.Until(deadline) <= 0 {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
 
 // undecided returns the outage of a request that was not decided within a time.
 func undecided(unknown bool, bound time.Duration) error {

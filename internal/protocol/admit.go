@@ -122,6 +122,9 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	if err := ad.table.Refusal(ctx); err != nil {
 		return err // nor would one who waits for the calls of others
 	}
+	if ad.options.WritesAtOnce == 0 && !ad.table.Immediate() {
+		ctx = hasty(ctx)
+	}
 	if r.Once != nil {
 		if repeated, err := r.Once.Already(ctx); repeated || err != nil {
 			r.Once.Repeated = repeated
@@ -141,6 +144,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		for i := range levels {
 			levels[i].demand.At = came.at
 			levels[i].rooms, levels[i].at, levels[i].came, levels[i].patience = rooms, came.at, came, levels[i].demand.Wait
+			levels[i].idle = levels[i].demand.Empty() && len(levels[i].demand.Slots()) == 0
 		}
 		hasSlots := asksSlots(levels)
 		if w.kept = hasSlots; len(levels) == 1 && !hasSlots {
@@ -187,10 +191,10 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			attempt++
 			continue
 		case !errors.Is(err, errOutdated):
-			return undecided(ctx, err, levels, began)
+			return ad.undecided(ctx, err, levels, began)
 		}
 		if err := ad.table.Pause(ctx, attempt); err != nil {
-			return undecided(ctx, err, levels, began)
+			return ad.undecided(ctx, err, levels, began)
 		}
 		attempt++
 	}
@@ -198,17 +202,22 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 }
 
 // undecided returns the error of a request whose context has ended. It is an [*UndecidedError] if the request has taken nothing, and the store
-// answered a call for one of its buckets meanwhile.
-func undecided(ctx context.Context, err error, levels []level, began int64) error {
-	if ctx.Err() == nil || IsUnknown(err) {
+// answered calls for all of its buckets meanwhile. A bucket that it throttled last was not answered.
+func (ad *admitter) undecided(ctx context.Context, err error, levels []level, began int64) error {
+	if ctx.Err() == nil && store.OutcomeOf(err) != store.Ended || IsUnknown(err) || IsThrottled(err) || len(levels) == 0 {
 		return err
 	}
 	for i := range levels { // whose demand may be another goroutine's: it may go on writing for the caller
-		if levels[i].bucket.arrivedSince(began) {
-			return &UndecidedError{err}
+		l := &levels[i]
+		if l.idle {
+			continue
+		}
+		amounts := level{bucket: l.bucket, limits: l.limits, demand: bucket.Demand{Amounts: l.demand.Amounts}}
+		if !l.bucket.arrivedSince(began) || l.bucket.stall.isThrottled() && !ad.taker.isExhausted(&amounts) {
+			return err
 		}
 	}
-	return err
+	return &UndecidedError{err}
 }
 
 // book records the time at which a request's tokens are available, and returns them if the caller does not wait that long.
@@ -218,7 +227,10 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 	}
 	w := newWake(nil, ad.judge, to)
 	late := &RejectedError{w.reported(to.rest().until - ad.elapsed())}
-	takings := slices.Clone(to.takings)
+	takings := make([]taking, len(to.takings))
+	for i := range takings {
+		takings[i] = to.takings[i].apart()
+	}
 	back := func(ctx context.Context) { ad.giveAllBack(ctx, takings) }
 	if ad.table.Immediate() || !ad.background.GoOn(ctx, back) { // the caller's time is over
 		back(ctx)
@@ -391,14 +403,17 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 	return ad.slotFailure(ctx, whole, errs, tokens)
 }
 
-// giveHolds gives back the slots of a request that is not admitted.
+// giveHolds gives back the slots of a request that is not admitted. A caller whose context ends does not wait for that.
 func (ad *admitter) giveHolds(ctx context.Context, r *Request, holds []taking) {
-	for i := range holds {
-		if len(holds[i].holds()) > 0 {
-			r.Place.declines()
-		}
-		ad.slotKeeper.giveSlotsBack(ctx, holds[i].holds())
+	if !slices.ContainsFunc(holds, func(t taking) bool { return len(t.holds()) > 0 }) {
+		return
 	}
+	r.Place.declines()
+	ad.outlive(ctx, func(ctx context.Context) {
+		for i := range holds {
+			ad.slotKeeper.giveSlotsBack(ctx, holds[i].holds())
+		}
+	})
 }
 
 // separateSlots separates the levels of a request: it returns the levels whose slots are taken in a write of their own, and all levels
@@ -448,16 +463,36 @@ func (ad *admitter) giveAllBack(ctx context.Context, takings []taking) {
 	ad.compensate(ctx, takings, make([]error, len(takings)))
 }
 
-// compensate gives back the tokens of the levels that did not fail.
+// compensate gives back the tokens of the levels that did not fail. A caller whose context ends does not wait for that.
 func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []error) {
-	var group errgroup.Group
+	var taken []taking
 	for i := range takings {
 		if errs[i] == nil {
-			group.Go(func() error {
-				ad.refunds.giveBack(ctx, &takings[i])
-				return nil
-			})
+			taken = append(taken, takings[i].apart())
 		}
+	}
+	if len(taken) > 0 {
+		ad.outlive(ctx, func(ctx context.Context) { ad.returnAll(ctx, taken) })
+	}
+}
+
+// outlive is [background.outlive] for a store that may answer immediately. There is nothing to wait for then.
+func (ad *admitter) outlive(ctx context.Context, work func(context.Context)) {
+	if ad.table.Immediate() {
+		work(ctx)
+		return
+	}
+	ad.background.outlive(ctx, work)
+}
+
+// returnAll gives back the tokens of takings, side by side.
+func (ad *admitter) returnAll(ctx context.Context, taken []taking) {
+	var group errgroup.Group
+	for i := range taken {
+		group.Go(func() error {
+			ad.refunds.giveBack(ctx, &taken[i])
+			return nil
+		})
 	}
 	_ = group.Wait() // the functions return no error
 }

@@ -76,6 +76,19 @@ func (b *background) start(ctx context.Context, count *int, goesOn bool, work fu
 	return true
 }
 
+// outlive does work that goes on after the context of the caller has ended. The caller waits for it until then.
+func (b *background) outlive(ctx context.Context, work func(context.Context)) {
+	done := make(chan struct{})
+	if ctx.Done() == nil || !b.GoOn(ctx, func(ctx context.Context) { defer close(done); work(ctx) }) {
+		work(ctx)
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
 // whileOpen returns a context that also ends when the engine is closed.
 func (b *background) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)

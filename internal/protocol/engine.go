@@ -203,7 +203,7 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 // Undo gives back the tokens of a request that is not admitted after all. It outlives the caller's context, and a
 // failure is counted and logged.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {
-	e.admitter.giveAllBack(ctx, r.takings)
+	e.admitter.returnAll(ctx, r.takings)
 }
 
 // GiveSlotsBack gives back the slots of a request that was admitted too late for its caller. Its tokens stay taken. GiveSlotsBack outlives

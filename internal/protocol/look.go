@@ -31,7 +31,7 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 	if table.IsWithheld(ctx) { // nor for the reads of others
 		return false, table.ErrWithheld
 	}
-	this := lk.sharing.Shared()
+	this, given := lk.sharing.Shared(), shards
 	var mine []*shard
 	var other *table.Shared
 	for len(shards) > 0 {
@@ -48,6 +48,9 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 	}
 	if len(mine) == 0 {
 		this.End() // another goroutine may have found it at a shard before beginLook left that, and wait for it
+		if err := lk.awaitPace(ctx, pacing(given, lk.core), other); err != nil {
+			return false, err
+		}
 		_, err := w.Await(ctx, other)
 		return false, err
 	}
@@ -67,8 +70,47 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 	if !lk.background.GoOn(ctx, look) {
 		look(ctx)
 	}
+	if err := lk.awaitPace(ctx, pacing(given, lk.core), this); err != nil {
+		return false, err
+	}
 	return w.Await(ctx, this)
 }
+
+// pacing returns the bucket of shards whose pace holds a look back for longest.
+func pacing(shards []*shard, c *core) *Bucket {
+	b := shards[0].bucket
+	for _, s := range shards[1:] {
+		if s.bucket != b && s.bucket.pace.rest(c) > b.pace.rest(c) {
+			b = s.bucket
+		}
+	}
+	return b
+}
+
+// awaitPace waits while the pace of a bucket holds a look back. It returns an error for a caller that does not wait until the look is sent: the
+// bucket counts as away, the caller has no time for another call, or it does not wait for paces.
+func (lk *looks) awaitPace(ctx context.Context, b *Bucket, c *table.Shared) error {
+	if !b.pace.isClosed(lk.core) {
+		return nil
+	}
+	if isHasty(ctx) {
+		return table.ErrWithheld
+	}
+	last := lk.lastTry(ctx, &b.pace)
+	defer last.stop()
+	if c.IsHeldUntil(ctx, b.stall.away(ctx, lk.core), last.C) {
+		return table.ErrWithheld
+	}
+	return nil
+}
+
+// hastyKey is the key of contexts of requests that do not wait for paces.
+type hastyKey struct{}
+
+// hasty returns a context for a request that does not wait for paces: the failure policy decides after the first throttle.
+func hasty(ctx context.Context) context.Context { return context.WithValue(ctx, hastyKey{}, true) }
+
+func isHasty(ctx context.Context) bool { return ctx.Value(hastyKey{}) != nil }
 
 // beginLook enters a look at shards. If another look at one of them is under way that the caller may not pass, it enters the look
 // at none, and returns the other.

@@ -114,6 +114,37 @@ func (p *pace) rest(c *core) time.Duration {
 	return time.Duration(until) - c.sinceStart()
 }
 
+// hasTime reports whether a context has time for another try after a throttle: it does not end within a few round trips.
+func (c *core) hasTime(ctx context.Context) bool {
+	deadline, bounded := ctx.Deadline()
+	return !bounded || time.Until(deadline) > c.grace()
+}
+
+// A lastTry is the moment from which on a caller that waits for a pace has no time for another try, see [core.hasTime]. It never comes without
+// a deadline, or while nothing is throttled.
+type lastTry struct {
+	C     <-chan time.Time
+	timer *time.Timer
+}
+
+// lastTry returns the last moment of a context for a call that waits for a pace.
+func (c *core) lastTry(ctx context.Context, p *pace) (last lastTry) {
+	if deadline, bounded := ctx.Deadline(); bounded && p.until.Load() != 0 {
+		last.timer = time.NewTimer(max(time.Until(deadline)-c.grace(), 0))
+		last.C = last.timer.C
+	}
+	return last
+}
+
+// again lets the moment come again soon.
+func (l *lastTry) again() { l.timer.Reset(leastGrace) }
+
+func (l *lastTry) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
 // sinceStart returns the time since the engine was made, independent of changes of clocks.
 func (c *core) sinceStart() time.Duration { return time.Since(c.started) }
 

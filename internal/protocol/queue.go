@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A queue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way, each
@@ -25,6 +26,7 @@ type queue[T job[T]] struct {
 	crowded bool          // the last shared write was of enough callers that one write under way suffices
 	waiting []*waiter[T]  // in the order in which their requests came
 	pace    pace          // of writes
+	refusal error         // the throttle of the last write, which waits for the pace; nil if that was answered
 }
 
 // A job is the order of a caller: a [*claim] or a [*payment].
@@ -150,7 +152,7 @@ func (q *queue[T]) leave(w *waiter[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !w.claimed {
-		q.waiting = slices.DeleteFunc(q.waiting, func(other *waiter[T]) bool { return other == w })
+		q.drop(w)
 		return true
 	}
 	w.abandoned = !q.settling && len(w.done) == 0
@@ -271,10 +273,56 @@ func (q *queue[T]) triesAgain(c *core, err error, waits bool) bool {
 func (q *queue[T]) ended(c *core, err error, waits bool) {
 	switch {
 	case err == nil:
-		q.pace.ended(c)
+		if q.pace.until.Load() != 0 {
+			q.refuses(nil)
+			q.pace.ended(c)
+		}
 	case q.triesAgain(c, err, waits):
+		q.refuses(err)
 		q.pace.throttle(c.sinceStart(), c.table.IntN)
 	}
+}
+
+// refuses notes the throttle of a write, nil for one that was answered.
+func (q *queue[T]) refuses(throttle error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusal = throttle
+}
+
+// withdraw lets a waiter leave whose time does not last until the next write, since the store throttled the last one and the pace holds the
+// next one back. It returns that throttle, and nil for a waiter that waits on.
+func (q *queue[T]) withdraw(c *core, w *waiter[T]) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.claimed || q.refusal == nil || !q.pace.isClosed(c) {
+		return nil
+	}
+	q.drop(w)
+	return q.refusal
+}
+
+// away is [stall.away] for callers of a queue. A correction has no policy, and waits on.
+func (q *queue[T]) away(ctx context.Context, c *core) <-chan struct{} {
+	if q.settling {
+		return nil
+	}
+	return q.bucket.stall.away(ctx, c)
+}
+
+// leaves lets a waiter leave that no write has claimed, and reports whether it does.
+func (q *queue[T]) leaves(w *waiter[T]) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !w.claimed {
+		q.drop(w)
+	}
+	return !w.claimed
+}
+
+// drop takes a waiter out of the queue, which is locked.
+func (q *queue[T]) drop(w *waiter[T]) {
+	q.waiting = slices.DeleteFunc(q.waiting, func(other *waiter[T]) bool { return other == w })
 }
 
 // A sharing writes jobs of one kind, of all queues of an engine.
@@ -299,22 +347,41 @@ func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 		sh.watch(ctx, q)
 	case toWait:
 	}
-	select {
-	case err := <-w.done:
-		if err != nil { // all who shared the write look again, or start over
-			_ = sh.table.Yield(ctx) // the outcome is known, whether or not the context has ended
-		}
-		return err
-	case <-ctx.Done():
-		if q.leave(w) {
-			return ctx.Err()
-		}
+	last := sh.lastTry(ctx, &q.pace)
+	defer last.stop()
+	for away := q.away(ctx, sh.core); ; {
 		select {
 		case err := <-w.done:
+			if err != nil { // all who shared the write look again, or start over
+				_ = sh.table.Yield(ctx) // the outcome is known, whether or not the context has ended
+			}
 			return err
-		default: // the write goes on
-			return &store.Error{Op: "a shared write", Unavailable: true, Unknown: true, Err: ctx.Err()}
+		case <-last.C:
+			if throttle := q.withdraw(sh.core, w); throttle != nil {
+				return throttle
+			}
+			last.again() // a write is under way
+		case <-away:
+			if q.leaves(w) {
+				return table.ErrWithheld
+			}
+			away = nil
+		case <-ctx.Done():
+			return sh.leave(ctx, q, w)
 		}
+	}
+}
+
+// leave returns the outcome for a caller whose context ends while it waits.
+func (*sharing[T]) leave(ctx context.Context, q *queue[T], w *waiter[T]) error {
+	if q.leave(w) {
+		return ctx.Err()
+	}
+	select {
+	case err := <-w.done:
+		return err
+	default: // the write goes on
+		return &store.Error{Op: "a shared write", Unavailable: true, Unknown: true, Err: ctx.Err()}
 	}
 }
 
@@ -383,13 +450,14 @@ func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waite
 }
 
 // patiently makes a write of a queue until the store does not throttle it. It tries maxThrottles times more for a throttled key, and
-// once more for an index.
+// once more for an index. It does not try again in the last moments of the context: what becomes of such a write would not be known, and a
+// throttle proves that nothing was written.
 func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, write func() error) error {
 	tries, indexTries := maxThrottles, 1
 	for {
 		err := write()
 		switch {
-		case q.triesAgain(sh.core, err, waits) && tries > 0:
+		case q.triesAgain(sh.core, err, waits) && tries > 0 && sh.hasTime(ctx):
 			tries--
 		case isIndexThrottled(err) && indexTries > 0:
 			indexTries--

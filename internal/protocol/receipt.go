@@ -90,6 +90,13 @@ func (t *taking) holds() []*Hold {
 	return t.rare.holds
 }
 
+// apart returns a copy that shares no memory with the receipt, which the caller may use again.
+func (t *taking) apart() taking {
+	own := *t
+	own.parts = slices.Clone(t.parts)
+	return own
+}
+
 // book notes the bookings of a caller.
 func (t *taking) book(bookings []booking) { t.rare = &rareTaking{bookings, t.holds()} }
 

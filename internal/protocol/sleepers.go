@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // Callers that sleep do not ask again. Operators may meanwhile disable their bucket, raise its limits, reset it or top it up. So a process
@@ -316,7 +317,7 @@ func (w *wake) refusal(ctx context.Context) error {
 		return nil
 	}
 	r := w.receipt.Request(w.receipt.rest().asked)
-	if _, err := w.judge.families.levels(ctx, &r, w.judge.NextEpoch(), nil); err != nil && !isOutage(err) && ctx.Err() == nil {
+	if _, err := w.judge.families.levels(ctx, &r, w.judge.NextEpoch(), nil); err != nil && !isOutage(err) && store.OutcomeOf(err) != store.Ended {
 		return err
 	}
 	return nil

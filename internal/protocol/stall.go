@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -12,8 +13,9 @@ import (
 //
 // It is safe for concurrent use. Times are since the engine was made.
 type stall struct {
-	over atomic.Int64 // when the bucket counts as away, if no call is answered until then, nanoseconds; 0 while calls are answered
-	next atomic.Int64 // when a request is tried again
+	over atomic.Int64                  // when the bucket counts as away, if no call is answered until then, nanoseconds; 0 while calls are answered
+	next atomic.Int64                  // when a request is tried again
+	left atomic.Pointer[chan struct{}] // closed when the bucket counts as away; nil while no request waits for the pace of its calls
 }
 
 // The length of a stall after which the failure policy decides. It is longer if the store says that the keys are used too often: thousands of
@@ -34,10 +36,53 @@ func (d *stall) throttled(c *core, err error) {
 	if isHotKey(err) {
 		length = stallOfKeys
 	}
-	if d.over.CompareAndSwap(0, int64(max(c.sinceStart(), 1)+length)) {
+	over := int64(max(c.sinceStart(), 1) + length)
+	if d.over.CompareAndSwap(0, over) {
 		c.stalls.Add(1)
+		time.AfterFunc(time.Duration(over)-c.sinceStart(), func() {
+			if d.over.Load() == over {
+				d.release()
+			}
+		})
 	}
 }
+
+// release ends the waits of requests for the pace of calls.
+func (d *stall) release() {
+	if left := d.left.Swap(nil); left != nil {
+		close(*left)
+	}
+}
+
+// away returns a channel that is closed when the bucket counts as away. A request that waits for the pace of calls does not wait any longer
+// then. It is nil for a request that is tried all the same, see [Persist].
+func (d *stall) away(ctx context.Context, c *core) <-chan struct{} {
+	if ctx.Value(persistKey{}) != nil {
+		return nil
+	}
+	left := d.left.Load()
+	for left == nil {
+		made := make(chan struct{})
+		if d.left.CompareAndSwap(nil, &made) {
+			left = &made
+		} else {
+			left = d.left.Load()
+		}
+	}
+	if d.isLong(c.sinceStart()) { // its end may have come before the channel
+		d.release()
+	}
+	return *left
+}
+
+// persistKey is the key of contexts of requests that are tried all the same.
+type persistKey struct{}
+
+// Persist returns a context for a request that is tried all the same: it waits for the pace of calls of a bucket that counts as away.
+func Persist(ctx context.Context) context.Context { return context.WithValue(ctx, persistKey{}, true) }
+
+// isThrottled reports whether the store has answered no call of the bucket since it throttled one.
+func (d *stall) isThrottled() bool { return d.over.Load() != 0 }
 
 // answered notes that a call of the bucket was answered.
 func (d *stall) answered(c *core) {

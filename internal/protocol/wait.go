@@ -108,9 +108,11 @@ func (l *level) wane(c *core, asOf int64) {
 
 const (
 	// graceTrips is how many round trips of usual length may begin and end after the wait of a call is over.
-	graceTrips = 4
+	graceTrips = 3
 	leastGrace = 20 * time.Millisecond
-	// mostGracePart is the part of the call timeout that they take at most. They take as much if it is not known how long a call takes.
+	// newGrace is their time if it is not known how long a call takes.
+	newGrace = 100 * time.Millisecond
+	// mostGracePart is the part of the call timeout that they take at most.
 	mostGracePart = 4
 )
 
@@ -136,10 +138,10 @@ func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Contex
 // grace returns the time that a few round trips take at most.
 func (c *core) grace() time.Duration {
 	most := c.table.Timeout() / mostGracePart
-	if usual := c.table.Usual(); usual > 0 {
-		return min(max(graceTrips*usual, leastGrace), most)
+	if usual := c.table.Usual(graceTrips); usual > 0 {
+		return min(max(usual, leastGrace), most)
 	}
-	return most
+	return min(newGrace, most)
 }
 
 // maxBound is a time that no call takes.

@@ -40,8 +40,8 @@ func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := call(bounded)
-	if err == nil || bounded.Err() == nil || ctx.Err() != nil {
-		return err
+	if err == nil || ctx.Err() != nil || bounded.Err() == nil && OutcomeOf(err) != Ended {
+		return err // a call may give up before its time, since it has no time for more
 	}
 	late := &Error{Op: "call", Err: err}
 	if known := (*Error)(nil); errors.As(err, &known) {

@@ -77,6 +77,22 @@ func (c *Shared) Sent() {
 	}
 }
 
+// IsHeldUntil waits while a call is held back, and reports whether one of two channels was ready before. It also ends with the context, and when
+// another call has made this one needless.
+func (c *Shared) IsHeldUntil(ctx context.Context, ends <-chan struct{}, last <-chan time.Time) bool {
+	select {
+	case <-c.sent:
+	case <-c.done:
+	case <-c.served:
+	case <-ctx.Done():
+	case <-ends:
+		return true
+	case <-last:
+		return true
+	}
+	return false
+}
+
 // isLate reports whether a call was sent and is late.
 func (c *Shared) isLate() bool {
 	select {

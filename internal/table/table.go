@@ -63,12 +63,12 @@ func (t *Table) Partitioned() bool { return t.store.Partitioned() }
 // Immediate reports whether calls wait for nothing.
 func (t *Table) Immediate() bool { return t.direct }
 
-// Usual returns how long nearly all calls take, 0 if that is not known yet.
-func (t *Table) Usual() time.Duration {
+// Usual returns how long a number of calls one after another nearly always take, 0 if that is not known yet.
+func (t *Table) Usual(calls int) time.Duration {
 	if t.breaker == nil {
 		return 0
 	}
-	return t.breaker.traffic.took.usual()
+	return t.breaker.traffic.took.of(calls)
 }
 
 // Timeout returns the bound of one call.

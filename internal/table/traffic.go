@@ -107,8 +107,11 @@ func (l *latency) add(d time.Duration) {
 
 // usual returns the time after which TCP takes a segment for lost (RFC 6298): the mean, and four times the deviation. So it follows a
 // store that becomes slow with the first slow reply. It is 0 before the first call.
-func (l *latency) usual() time.Duration {
+func (l *latency) usual() time.Duration { return l.of(1) }
+
+// of returns the same time for a number of calls one after another. Not all of them are late.
+func (l *latency) of(calls int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mean + 4*l.spread
+	return time.Duration(calls)*l.mean + 4*l.spread
 }
