@@ -96,7 +96,7 @@ func (lk *looks) awaitPace(ctx context.Context, b *Bucket, c *table.Shared) erro
 	if isHasty(ctx) {
 		return table.ErrWithheld
 	}
-	last := lk.lastTry(ctx, &b.pace)
+	last := b.pace.lastTry(ctx, lk.grace())
 	defer last.stop()
 	if c.IsHeldUntil(ctx, b.stall.away(ctx, lk.core), last.C) {
 		return table.ErrWithheld

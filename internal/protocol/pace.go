@@ -114,23 +114,23 @@ func (p *pace) rest(c *core) time.Duration {
 	return time.Duration(until) - c.sinceStart()
 }
 
-// hasTime reports whether a context has time for another try after a throttle: it does not end within a few round trips.
-func (c *core) hasTime(ctx context.Context) bool {
+// hasTime reports whether a context has time for another try after a throttle, which takes so long.
+func hasTime(ctx context.Context, takes time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
-	return !bounded || time.Until(deadline) > c.grace()
+	return !bounded || time.Until(deadline) > takes
 }
 
-// A lastTry is the moment from which on a caller that waits for a pace has no time for another try, see [core.hasTime]. It never comes without
+// A lastTry is the moment from which on a caller that waits for a pace has no time for another try, see [hasTime]. It never comes without
 // a deadline, or while nothing is throttled.
 type lastTry struct {
 	C     <-chan time.Time
 	timer *time.Timer
 }
 
-// lastTry returns the last moment of a context for a call that waits for a pace.
-func (c *core) lastTry(ctx context.Context, p *pace) (last lastTry) {
+// lastTry returns the last moment of a context for a call that waits for a pace, and takes so long.
+func (p *pace) lastTry(ctx context.Context, takes time.Duration) (last lastTry) {
 	if deadline, bounded := ctx.Deadline(); bounded && p.until.Load() != 0 {
-		last.timer = time.NewTimer(max(time.Until(deadline)-c.grace(), 0))
+		last.timer = time.NewTimer(max(time.Until(deadline)-takes, 0))
 		last.C = last.timer.C
 	}
 	return last

@@ -347,7 +347,7 @@ func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 		sh.watch(ctx, q)
 	case toWait:
 	}
-	last := sh.lastTry(ctx, &q.pace)
+	last := q.pace.lastTry(ctx, sh.reserve(q))
 	defer last.stop()
 	for away := q.away(ctx, sh.core); ; {
 		select {
@@ -457,7 +457,7 @@ func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, wr
 	for {
 		err := write()
 		switch {
-		case q.triesAgain(sh.core, err, waits) && tries > 0 && sh.hasTime(ctx):
+		case q.triesAgain(sh.core, err, waits) && tries > 0 && hasTime(ctx, sh.reserve(q)):
 			tries--
 		case isIndexThrottled(err) && indexTries > 0:
 			indexTries--
@@ -468,6 +468,15 @@ func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, wr
 			return err
 		}
 	}
+}
+
+// reserve returns how long before the end of a context the last write of a queue begins. A caller that settles has more time than most, and
+// waits for a slow answer.
+func (sh *sharing[T]) reserve(q *queue[T]) time.Duration {
+	if q.settling {
+		return sh.table.Timeout() / mostGracePart
+	}
+	return sh.grace()
 }
 
 // indexRest is the mean time between a write throttled by an index and the next try. DynamoDB holds writes of a table
