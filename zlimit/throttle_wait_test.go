@@ -257,3 +257,53 @@ func TestWaitsDoNotAwaitRefunds(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseUnderAThrottle closes a limiter while the store throttles the key of a bucket, and requests of all kinds wait for it. Its
+// settlements are retried for their time, and Close waits for ten seconds at most.
+func TestCloseUnderAThrottle(t *testing.T) {
+	for _, slow := range []time.Duration{200 * time.Millisecond, 1900 * time.Millisecond} {
+		t.Run(slow.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &distant{Store: store.Of(newMemory(t))}
+				l := newLimiter(t, zlimit.StoreOn(d))
+				setSystem(t, l, zlimit.PerSecond("rpd", 10, zlimit.Burst(100)), zlimit.Slots("slots", 5, zlimit.Term(6*time.Second)))
+				request := func(entity string, limit string, n int64) zlimit.Request {
+					return zlimit.Request{Entity: entity, Resource: "api", Consume: zlimit.Amounts{limit: n}}
+				}
+				acquire(t, l, request("e", "rpd", 100))
+				acquire(t, l, request("e", "slots", 2))
+				var wg sync.WaitGroup
+				for range 10 {
+					wg.Go(func() { _, _ = l.Wait(context.Background(), request("e", "rpd", 10), zlimit.MaxWait(time.Minute)) })
+				}
+				time.Sleep(500 * time.Millisecond)
+				throttle := throttleOf(store.OfKey)
+				d.fault.Store(of("e", func(ctx context.Context, pk string, write bool) error {
+					select {
+					case <-time.After(slow):
+						return throttle(ctx, pk, write)
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}))
+				for range 10 {
+					wg.Go(func() { _, _ = l.Wait(context.Background(), request("e", "rpd", 10), zlimit.MaxWait(time.Minute)) })
+					wg.Go(func() { _, _ = l.Acquire(context.Background(), request("e", "rpd", 1)) })
+					wg.Go(func() {
+						_, _ = l.AcquireAll(context.Background(), []zlimit.Request{request("e", "rpd", 10), request("w", "rpd", 1)}, zlimit.MaxWait(time.Minute))
+					})
+					wg.Go(func() { _, _ = l.Wait(context.Background(), request("e", "slots", 5), zlimit.MaxWait(time.Minute)) })
+					time.Sleep(20 * time.Millisecond)
+				}
+				time.Sleep(3 * time.Second)
+				began := time.Now()
+				closeLimiters(t, l)
+				closed := time.Since(began)
+				wg.Wait()
+				if all := time.Since(began); closed > 10*time.Second || all > 11*time.Second {
+					t.Errorf("Close() takes %v, and requests return after %v", closed, all)
+				}
+			})
+		})
+	}
+}

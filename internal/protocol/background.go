@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // background counts work that outlives its call. It is safe for concurrent use.
@@ -11,6 +12,7 @@ type background struct {
 	closed  bool
 	running int       // pieces of work
 	tending int       // goroutines that sleep and work until they are not needed, or the engine is closed
+	gaveUp  bool      // Close does not wait any longer
 	idle    sync.Cond // none is running; its lock is mu
 
 	open  context.Context //nolint:containedctx // it ends when the engine is closed
@@ -99,18 +101,33 @@ func (b *background) whileOpen(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// Close waits for work in the background. From then on only calls that this work needs may begin.
+// closeLimit is how long closing waits for work in the background.
+const closeLimit = 10 * time.Second
+
+// Close waits for work in the background, for closeLimit at most. From then on only calls that this work needs may begin.
 func (b *background) Close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 	b.close()
+	defer time.AfterFunc(closeLimit, b.giveUp).Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.running > 0 || b.tending > 0 {
+	for !b.gaveUp && (b.running > 0 || b.tending > 0) {
 		b.idle.Wait()
 	}
 }
+
+// giveUp lets Close return.
+func (b *background) giveUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gaveUp = true
+	b.idle.Broadcast()
+}
+
+// isOpen reports whether the engine is not closed.
+func (b *background) isOpen() bool { return b.open.Err() == nil }
 
 // Quiesce waits until no work is under way in the background. It does not wait for goroutines that tend something, since they
 // sleep in between.

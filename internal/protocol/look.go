@@ -158,7 +158,7 @@ func (lk *looks) lookPatiently(ctx context.Context, s *shard) (i *image, err err
 // lookAfter returns the image of a shard after the store throttled a call: as it is from now on. It counts the throttles of a
 // request, and returns nil when they are too many, or the shard cannot be read.
 func (lk *looks) lookAfter(ctx context.Context, s *shard, throttles *int) *image {
-	for epoch := lk.NextEpoch(); *throttles < maxThrottles; {
+	for epoch := lk.NextEpoch(); *throttles < maxThrottles && lk.background.isOpen(); {
 		*throttles++
 		i, err := lk.lookSince(ctx, s, epoch)
 		if err == nil {

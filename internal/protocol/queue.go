@@ -451,13 +451,13 @@ func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waite
 
 // patiently makes a write of a queue until the store does not throttle it. It tries maxThrottles times more for a throttled key, and
 // once more for an index. It does not try again in the last moments of the context: what becomes of such a write would not be known, and a
-// throttle proves that nothing was written.
+// throttle proves that nothing was written. Nor does a request once the engine is closed, since no pace holds its tries back then.
 func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, write func() error) error {
 	tries, indexTries := maxThrottles, 1
 	for {
 		err := write()
 		switch {
-		case q.triesAgain(sh.core, err, waits) && tries > 0 && hasTime(ctx, sh.reserve(q)):
+		case q.triesAgain(sh.core, err, waits) && tries > 0 && sh.mayRetry(ctx, q):
 			tries--
 		case isIndexThrottled(err) && indexTries > 0:
 			indexTries--
@@ -470,11 +470,16 @@ func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, wr
 	}
 }
 
+// mayRetry reports whether a throttled write is tried again.
+func (sh *sharing[T]) mayRetry(ctx context.Context, q *queue[T]) bool {
+	return (q.settling || sh.background.isOpen()) && hasTime(ctx, sh.reserve(q))
+}
+
 // reserve returns how long before the end of a context the last write of a queue begins. A caller that settles has more time than most, and
 // waits for a slow answer.
 func (sh *sharing[T]) reserve(q *queue[T]) time.Duration {
 	if q.settling {
-		return sh.table.Timeout() / mostGracePart
+		return min(sh.table.Timeout(), sh.options.SettleLimit) / mostGracePart
 	}
 	return sh.grace()
 }
