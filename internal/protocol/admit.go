@@ -122,9 +122,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	if err := ad.table.Refusal(ctx); err != nil {
 		return err // nor would one who waits for the calls of others
 	}
-	if ad.options.WritesAtOnce == 0 && !ad.table.Immediate() {
-		ctx = hasty(ctx)
-	}
+	ctx = ad.hasty(ctx)
 	if r.Once != nil {
 		if repeated, err := r.Once.Already(ctx); repeated || err != nil {
 			r.Once.Repeated = repeated
@@ -142,9 +140,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		levels, err := ad.families.levels(ctx, r, began, w.levels[:0])
 		foreseen.apply(levels)
 		for i := range levels {
-			levels[i].demand.At = came.at
-			levels[i].rooms, levels[i].at, levels[i].came, levels[i].patience = rooms, came.at, came, levels[i].demand.Wait
-			levels[i].idle = levels[i].demand.Empty() && len(levels[i].demand.Slots()) == 0
+			levels[i].begin(rooms, came)
 		}
 		hasSlots := asksSlots(levels)
 		if w.kept = hasSlots; len(levels) == 1 && !hasSlots {

@@ -29,6 +29,13 @@ type level struct {
 	position
 }
 
+// begin notes when the request of a new level came, and how often it has found room that others took.
+func (l *level) begin(rooms int, came arrival) {
+	l.demand.At = came.at
+	l.rooms, l.at, l.came, l.patience = rooms, came.at, came, l.demand.Wait
+	l.idle = l.demand.Empty() && len(l.demand.Slots()) == 0
+}
+
 // A position says where a level stands beside the first one of its request.
 type position struct {
 	ancestor int8 // how far the entity is above that of the request

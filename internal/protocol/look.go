@@ -107,8 +107,14 @@ func (lk *looks) awaitPace(ctx context.Context, b *Bucket, c *table.Shared) erro
 // hastyKey is the key of contexts of requests that do not wait for paces.
 type hastyKey struct{}
 
-// hasty returns a context for a request that does not wait for paces: the failure policy decides after the first throttle.
-func hasty(ctx context.Context) context.Context { return context.WithValue(ctx, hastyKey{}, true) }
+// hasty returns a context for a request. Where requests share no writes, they do not wait for paces: the failure policy decides after the first
+// throttle.
+func (c *core) hasty(ctx context.Context) context.Context {
+	if c.options.WritesAtOnce > 0 || c.table.Immediate() {
+		return ctx
+	}
+	return context.WithValue(ctx, hastyKey{}, true)
+}
 
 func isHasty(ctx context.Context) bool { return ctx.Value(hastyKey{}) != nil }
 
