@@ -141,7 +141,7 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
 func (q *queue[T]) needsServer(c *core) bool {
 	shards := q.bucket.shardCount()
 	return q.servers < min(shards, c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.bucket.isUsedUp() &&
-		time.Duration(callsPerShard*shards)*c.table.Usual() > c.options.RejectionAge
+		time.Duration(callsPerShard*shards)*c.table.Usual(1) > c.options.RejectionAge
 }
 
 // callsPerShard is the number of calls that a shard takes until it is found short: one to take, and another after a lost race.

@@ -283,7 +283,7 @@ func (t *take) planAsOf(i *image) {
 		t.plan.Decide(state, &t.limits.Config, &t.demand, t.at)
 	}
 	if t.plan.Kind == bucket.Advance || t.plan.Kind == bucket.Spend && t.plan.OnCredit { // others may come first
-		race := t.s.traffic.race(t.decidedAt, t.tk.table.Usual().Milliseconds())
+		race := t.s.traffic.race(t.decidedAt, t.tk.table.Usual(1).Milliseconds())
 		race.Writes /= float64(int(1) << min(2*t.unmet, 30))
 		race.Asks = t.asks
 		t.plan.DecideIn(race, state, &t.limits.Config, &t.demand, t.at)
