@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A key that the store throttles is served in part: of the calls that come at the pace of a process, some are answered. A stall is a time in
@@ -55,9 +56,9 @@ func (d *stall) release() {
 }
 
 // away returns a channel that is closed when the bucket counts as away. A request that waits for the pace of calls does not wait any longer
-// then. It is nil for a request that is tried all the same, see [Persist].
+// then. It is nil for a request that is tried all the same, see [Persist], and for what has no policy.
 func (d *stall) away(ctx context.Context, c *core) <-chan struct{} {
-	if ctx.Value(persistKey{}) != nil {
+	if ctx.Value(persistKey{}) != nil || table.Insists(ctx) {
 		return nil
 	}
 	left := d.left.Load()

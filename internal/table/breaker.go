@@ -130,6 +130,9 @@ type insistKey struct{}
 // Insist returns a context whose calls no breaker refuses: those that no failure policy decides about.
 func Insist(ctx context.Context) context.Context { return context.WithValue(ctx, insistKey{}, true) }
 
+// Insists reports whether no breaker refuses the calls of a context.
+func Insists(ctx context.Context) bool { return ctx.Value(insistKey{}) != nil }
+
 // Refusal returns an error if a call that began now would be refused. It is nil mostly, which takes one atomic load.
 func (b *Breaker) Refusal(ctx context.Context) error {
 	if b == nil || !b.traffic.isWatched() {
