@@ -90,7 +90,7 @@ func pacing(shards []*shard, c *core) *Bucket {
 // awaitPace waits while the pace of a bucket holds a look back. It returns an error for a caller that does not wait until the look is sent: the
 // bucket counts as away, the caller has no time for another call, or it does not wait for paces.
 func (lk *looks) awaitPace(ctx context.Context, b *Bucket, c *table.Shared) error {
-	if !b.pace.isClosed(lk.core) {
+	if !b.pace.isClosed(lk.core) || table.Insists(ctx) {
 		return nil
 	}
 	if isHasty(ctx) {

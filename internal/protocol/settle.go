@@ -136,7 +136,7 @@ func (st *settler) settle(ctx context.Context, c *correction) error {
 // withinLimit calls a function that writes a correction. Where the settle limit ends it, and not its context, that is
 // an outage. The result of the function still says whether the correction may have been written.
 func (st *settler) withinLimit(ctx context.Context, settle func(context.Context) error) error {
-	return (*store.Gate)(nil).Do(ctx, st.options.SettleLimit, settle)
+	return (*store.Gate)(nil).Do(table.Insist(ctx), st.options.SettleLimit, settle)
 }
 
 // settleInTurn writes a correction by a write of its own, or one that it shares with other callers. Where no writes are shared,

@@ -40,7 +40,7 @@ func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := call(bounded)
-	if err == nil || ctx.Err() != nil || bounded.Err() == nil && OutcomeOf(err) != Ended {
+	if err == nil || ctx.Err() != nil || bounded.Err() == nil && !isPrematureEnd(err) {
 		return err // a call may give up before its time, since it has no time for more
 	}
 	late := &Error{Op: "call", Err: err}
@@ -49,6 +49,11 @@ func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.
 	}
 	late.Unavailable = true
 	return late
+}
+
+// isPrematureEnd reports whether a call ended by the deadline of its context, which the context itself may meet a moment later.
+func isPrematureEnd(err error) bool {
+	return OutcomeOf(err) == Ended && errors.Is(err, context.DeadlineExceeded)
 }
 
 // enter waits for a turn. It gives a turn back that comes when the context has ended. It also gives one back that comes
