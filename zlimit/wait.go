@@ -154,7 +154,7 @@ func (l *RateLimiter) takeAtEdges(
 		case isShort:
 			if !place.IsFor(short) {
 				place.Leave(ctx, false)
-				place = l.engine.Waits.Join(short)
+				place = l.engine.Waits.Join(short, place)
 				request.Place = place
 			}
 			err = place.Await(ctx, rest)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,7 +27,6 @@ type slotLine struct {
 	served time.Duration // when the first one last had its slots, or when the line began, by core.elapsed
 	serves int           // callers who had their slots
 	claims int           // as serves when this process last claimed slots
-	joined int           // callers who have joined
 
 	claimedAt    time.Duration // when slots were last seen to be claimed, by core.elapsed; 0 for never
 	claimedFence int64         // the last fencing number then
@@ -42,7 +42,7 @@ type Place struct {
 	woken  chan struct{}   // holds a token when the caller is to ask for its slots
 	probe  time.Duration
 	life   int64 // of a claim, milliseconds
-	number int   // of the caller, in the order in which they came
+	number int64 // of the caller, in the order in which they came
 
 	// Guarded by the line.
 	first    time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
@@ -103,8 +103,10 @@ func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 	return short, ok
 }
 
-// Join adds a caller to the line of a bucket's callers that wait for slots. The caller leaves the line in the end.
-func (ws *Waits) Join(short ShortSlots) *Place {
+// Join adds a caller to the line of a bucket's callers that wait for slots. The caller leaves the line in the end. A caller that comes from
+// another line, of another level that rejected it, stands before those that came later: at the end of each line, it might never be served by
+// both. Its former place is nil without one.
+func (ws *Waits) Join(short ShortSlots, former *Place) *Place {
 	b := ws.memory.Bucket(short.Entity, short.Resource)
 	p := &Place{
 		core: ws.core, waits: ws, bucket: b, asks: short.Asks, alone: short.Alone, woken: make(chan struct{}, 1), first: -1,
@@ -112,8 +114,11 @@ func (ws *Waits) Join(short ShortSlots) *Place {
 	}
 	b.line.mu.Lock()
 	defer b.line.mu.Unlock()
-	b.line.joined++
-	p.number = b.line.joined
+	if former != nil {
+		p.number = former.number
+	} else {
+		p.number = ws.NextEpoch()
+	}
 	b.line.stand(p)
 	return p
 }
@@ -125,7 +130,7 @@ func (p *Place) IsFor(short ShortSlots) bool {
 
 // stand puts a caller in the line, before the callers that came later. The line is locked.
 func (l *slotLine) stand(p *Place) {
-	at, found := slices.BinarySearchFunc(l.places, p.number, func(other *Place, number int) int { return other.number - number })
+	at, found := slices.BinarySearchFunc(l.places, p.number, func(other *Place, number int64) int { return cmp.Compare(other.number, number) })
 	if found {
 		return
 	}

@@ -292,7 +292,7 @@ func (p *slotProc) await(r *Request, receipt *Receipt) (err error) {
 			return err
 		}
 		if r.Place == nil {
-			r.Place = p.e.Waits.Join(short)
+			r.Place = p.e.Waits.Join(short, r.Place)
 		}
 		if failure := r.Place.Await(ctx, rest); failure != nil {
 			return failure
