@@ -14,8 +14,8 @@ import (
 // line: the audit log does.
 
 // Raised returns what the running period of a budget began with, in tokens, if the budget was raised since and the raise does not hold yet. It
-// returns false for other limits, for prepaid ones, and where nothing is known of a raise. A period that began after the raise is told from
-// one that began before by its usage: what is used and what is left are together its amount. Without usage it began before.
+// returns false for other limits, for prepaid ones, and where nothing is known of a raise. Usage distinguishes a period that began after the
+// raise from one that began before: what is used and what is left are together its amount. Without usage it began before.
 //
 // It costs the queries of [Past.History] for the events since the period began, and for a raised budget the hours of its usage since then.
 func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (was int64, raised bool, err error) {

@@ -32,7 +32,7 @@ func RaisedOf(ctx context.Context, l *zlimit.RateLimiter, statuses zlimit.Status
 	return all
 }
 
-// Held returns statuses whose budgets are those of the running periods.
+// Held returns statuses with the budgets of the running periods.
 func Held(statuses zlimit.Statuses, all []Raised) zlimit.Statuses {
 	statuses = slices.Clone(statuses)
 	for i := range statuses {
