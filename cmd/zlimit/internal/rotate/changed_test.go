@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -75,6 +76,49 @@ func TestRotateChangedLimits(t *testing.T) {
 					check.Fatal(t, "Close()", l.Close())
 				}
 			}
+		}
+	}
+}
+
+// TestRotateChangedAfterKill kills a rotation at each of its calls, and changes the limit of a wider resource before the next run. The old entity
+// has a top-up of it. The new one has what a twin has that is not rotated, unless all was charged before the change.
+func TestRotateChangedAfterKill(t *testing.T) {
+	for _, to := range []string{"usd=400/month@UTC", "usd=210/month@UTC", "usd=150/month@UTC"} {
+		for killed, ended := 1, false; !ended; killed++ {
+			name := fmt.Sprintf("%s, killed at call %d", to, killed)
+			w := inMemory(t)
+			l := w.limiter(w.s)
+			both := func(do func(entity string)) { do("acme"); do("twin") }
+			both(func(e string) {
+				check.Fatal(t, name, l.Limits.Set(t.Context(), at(e, "models"), parsed(t, "usd=200/month@UTC")))
+				check.Fatal(t, name, l.Limits.Set(t.Context(), at(e, "gpt"), parsed(t, "tpd=100/day@UTC")))
+			})
+			check.Fatal(t, "Resources.Put()", l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt", Within: "models"}))
+			both(func(e string) {
+				_, err := l.Acquire(t.Context(), zlimit.Request{Entity: e, Resource: "gpt", Consume: zlimit.Amounts{"usd": 27_500_000_000, "tpd": 10}})
+				check.Fatal(t, "Acquire()", err)
+				_, err = l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: e, Resource: "models", Amounts: zlimit.Amounts{"usd": 30_000_000_000}})
+				check.Fatal(t, "TopUp()", err)
+			})
+			m := faulttest.NewMortal(w.s)
+			dying := w.limiter(m)
+			m.Kill(killed, faulttest.After)
+			_, err := rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
+			ended = err == nil
+			_ = dying.Close()
+			again := w.limiter(w.s)
+			if e, err := again.Entities.Get(t.Context(), "acme-2"); err == nil && (e.Metadata[StageKey] == stageJoining || e.Metadata[StageKey] == "") {
+				check.Fatal(t, "Close()", again.Close())
+				break
+			}
+			both(func(e string) { check.Fatal(t, name, again.Limits.Set(t.Context(), at(e, "models"), parsed(t, to))) })
+			_, err = rotate(t.Context(), again, "acme", "acme-2", func(string) {})
+			check.Fatal(t, name+": Run()", err)
+			if diff := cmp.Diff(w.left("twin", "models"), w.left("acme-2", "models")); diff != "" {
+				t.Errorf("%s (-without a rotation +with it):\n%s", name, diff)
+			}
+			check.Fatal(t, "Close()", again.Close())
+			check.Fatal(t, "Close()", l.Close())
 		}
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,9 +73,9 @@ func (r *rotator) charge(ctx context.Context) error {
 	for _, b := range buckets {
 		r.report("charging what is used of " + b.resource)
 		c := Charge{Resource: b.resource, Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
-		given, err := r.chargeBy(ctx, &b, nil, &c)
-		if err == nil && len(given) > 0 {
-			_, err = r.chargeBy(ctx, &b, given, &c)
+		others, err := r.balance(ctx, &b, nil, &c)
+		if err == nil && len(others) > 0 {
+			_, err = r.balance(ctx, &b, others, &c)
 		}
 		if err != nil {
 			return err
@@ -83,12 +85,31 @@ func (r *rotator) charge(ctx context.Context) error {
 	return nil
 }
 
+// maxRounds bounds how often a bucket of the new entity is charged. Nothing else changes it, so one round more is needed for each run that was
+// interrupted and whose limits were changed afterwards.
+const maxRounds = 8
+
+// balance charges a bucket of the new entity until it has what that of the old one has left. A run that was interrupted may have charged it by
+// former limits, under the ID of a round: what is still missing then is charged under the ID of another round.
+func (r *rotator) balance(ctx context.Context, b *used, given []zlimit.Limit, all *Charge) (others []zlimit.Limit, err error) {
+	for round := range maxRounds {
+		var even bool
+		if others, even, err = r.chargeBy(ctx, b, given, round, all); even || err != nil {
+			return others, err
+		}
+	}
+	return nil, fmt.Errorf("%s of %s has not what %s has left after %d rounds: its limits change meanwhile; repeat the command",
+		b.resource, r.done.To, r.done.From, maxRounds)
+}
+
 // chargeBy charges and grants by limits that are given, or by the stored limits if there are none. It returns the limits of the bucket that
-// those are not: requests gave them, or they were stored once.
-func (r *rotator) chargeBy(ctx context.Context, b *used, given []zlimit.Limit, all *Charge) (others []zlimit.Limit, err error) {
+// those are not: requests gave them, or they were stored once. It also reports whether nothing was missing after the first round.
+func (r *rotator) chargeBy(
+	ctx context.Context, b *used, given []zlimit.Limit, round int, all *Charge,
+) (others []zlimit.Limit, even bool, err error) {
 	has, err := r.left(ctx, r.done.To, b.resource, given)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	c := Charge{Used: zlimit.Amounts{}, Granted: zlimit.Amounts{}}
 	asked := zlimit.Amounts{}
@@ -102,16 +123,21 @@ func (r *rotator) chargeBy(ctx context.Context, b *used, given []zlimit.Limit, a
 		asked[name] = 0
 	}
 	slices.SortFunc(others, func(a, b zlimit.Limit) int { return cmp.Compare(a.Name, b.Name) })
-	if len(asked) > 0 { // also where nothing is missing: a run before may have charged it
-		err = r.use(ctx, b, given, asked, all)
+	if even = round > 0 && len(c.Used)+len(c.Granted) == 0; even {
+		return others, true, nil
+	}
+	if len(asked) > 0 { // in the first round also where nothing is missing: a run before may have charged it
+		err = r.use(ctx, b, given, asked, round, all)
 	}
 	if err == nil && len(c.Granted) > 0 {
-		maps.Copy(all.Granted, c.Granted)
+		for name, n := range c.Granted {
+			all.Granted[name] += n
+		}
 		if err = r.keepGrant(ctx, all); err == nil {
-			err = r.grant(ctx, b, c.Granted)
+			err = r.grant(ctx, b, c.Granted, round)
 		}
 	}
-	return others, err
+	return others, false, err
 }
 
 // keepGrant notes a grant before it is done: the balances do not show it afterwards.
@@ -284,14 +310,14 @@ func balancesOf(statuses zlimit.Statuses, resource string) map[string]balance {
 // that asks for nothing is remembered by its ID. Its lease is settled with the amounts, which a repeated call finds settled. A
 // bucket with limits that are given is made by a request that asks for something, and what that has taken is settled as well. It adds what
 // was charged, by this call or by a call before.
-func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked zlimit.Amounts, all *Charge) error {
+func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked zlimit.Amounts, round int, all *Charge) error {
 	names := slices.Sorted(maps.Keys(asked))
 	if len(given) > 0 {
 		asked[names[0]] = 1
 	}
 	lease, err := r.l.Acquire(ctx, zlimit.Request{
 		Entity: r.done.To, Resource: b.resource, Consume: asked, Limits: given, OnUnavailable: zlimit.PolicyBlock,
-		ID: r.operation(b.resource, "use "+strings.Join(names, " ")), // a request of other limits is another one
+		ID: r.operation(b.resource, "use "+strings.Join(names, " "), round), // a request of other limits is another one
 	})
 	if err != nil {
 		return err
@@ -316,18 +342,18 @@ func (r *rotator) use(ctx context.Context, b *used, given []zlimit.Limit, asked 
 	}
 	for name, n := range actual {
 		if n > 0 {
-			all.Used[name] = n
+			all.Used[name] += n
 		}
 	}
 	return err
 }
 
 // grant adds amounts to what the new entity has, of limits of which the old one has more than they begin with.
-func (r *rotator) grant(ctx context.Context, b *used, amounts zlimit.Amounts) error {
+func (r *rotator) grant(ctx context.Context, b *used, amounts zlimit.Amounts, round int) error {
 	for name, n := range amounts { // limits may have grants with different ends
 		top := zlimit.TopUpRequest{
 			Entity: r.done.To, Resource: b.resource, Amounts: zlimit.Amounts{name: n}, Until: b.limits[name].ends,
-			OperationID: r.operation(b.resource, "grant "+name),
+			OperationID: r.operation(b.resource, "grant "+name, round),
 		}
 		_, err := r.l.Limits.TopUp(ctx, top)
 		var invalid *zlimit.ValidationError
@@ -341,8 +367,11 @@ func (r *rotator) grant(ctx context.Context, b *used, amounts zlimit.Amounts) er
 	return nil
 }
 
-// operation returns the ID of a change of a bucket of the new entity. Another entity of that name, made later, has others.
-func (r *rotator) operation(resource, what string) string {
+// operation returns the ID of a change of a bucket of the new entity in a round. Another entity of that name, made later, has others.
+func (r *rotator) operation(resource, what string, round int) string {
+	if round > 0 {
+		what += "\n" + strconv.Itoa(round)
+	}
 	sum := sha256.Sum256([]byte(r.done.From + "\n" + r.done.To + "\n" + r.new.CreatedAt.Format(time.RFC3339) + "\n" + resource + "\n" + what))
 	return "rotate-" + hex.EncodeToString(sum[:12])
 }
