@@ -74,7 +74,7 @@ var rules = []rule{
 	},
 	{
 		"wait 8: who gives up gives back twice", "internal/protocol/engine.go",
-		"	e.admitter.giveAllBack(ctx, r.takings)", "	e.admitter.giveAllBack(ctx, r.takings)\n	if «broken» {\n		e.admitter.giveAllBack(ctx, r.takings)\n	}",
+		"	e.admitter.returnAll(ctx, r.takings)", "	e.admitter.returnAll(ctx, r.takings)\n	if «broken» {\n		e.admitter.returnAll(ctx, r.takings)\n	}",
 		"./zlimit TestGivingUp",
 	},
 	{
