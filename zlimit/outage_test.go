@@ -250,7 +250,9 @@ func TestStoresThatComeBack(t *testing.T) {
 						d.fault.Store(&fault)
 						l.run(away)
 						d.fault.Store(nil)
+						l.mu.Lock()
 						l.began, l.done = time.Now(), nil
+						l.mu.Unlock()
 						burst := callsIn(time.Second)
 						l.run(3 * time.Second)
 						l.all.Wait()

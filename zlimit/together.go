@@ -175,7 +175,8 @@ func ofRequest(i int, err error) error {
 func (l *RateLimiter) policyOfAll(parts []*protocol.Request, requests []Request) Request {
 	all := Request{Entity: parts[0].Entity, Resource: parts[0].Resource, OnUnavailable: PolicyAllow}
 	for i, part := range parts {
-		if !l.allows(requests[i].OnUnavailable, part) {
+		one := *part // a goroutine that the caller has left may still use the part
+		if !l.allows(requests[i].OnUnavailable, &one) {
 			all.OnUnavailable = PolicyBlock
 		}
 	}
