@@ -161,7 +161,7 @@ func TestLevelConfigs(t *testing.T) {
 			expect("a policy alone", set(nil, zlimit.PolicyAllow), is(none, zlimit.PolicyAllow))
 			beside := l.Limits.Update(ctx, at, func(c *zlimit.Config) error { c.Limits = limits; return nil })
 			expect("limits beside it", beside, is(limits, zlimit.PolicyAllow))
-			expect("both anew", set(others, zlimit.PolicyBlock), is(others, zlimit.PolicyBlock))
+			expect("both again", set(others, zlimit.PolicyBlock), is(others, zlimit.PolicyBlock))
 			expect("limits alone", set(limits, zlimit.PolicyInherit), is(limits, zlimit.PolicyInherit))
 			expect("deletion", l.Limits.Delete(ctx, at), is(none, zlimit.PolicyInherit))
 

@@ -234,7 +234,7 @@ func TestRefusedByAWiderResource(t *testing.T) {
 	}
 }
 
-// TestImpossible: requests that ask for more than a limit can hold are told apart from others.
+// TestImpossible: explain distinguishes requests that ask for more than a limit can hold.
 func TestImpossible(t *testing.T) {
 	y := newYard(t).at("09:40:00")
 	for _, n := range []int64{1000, 1000, 60, 60} {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestRaised raises budgets in their periods: in use, before the first use, by a wider level, for a lower one, and by more than was used at the
-// time. With usage, a period that began after the raise is told from one before.
+// time. With usage, a period that began after the raise is distinguished from one before.
 func TestRaised(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, c := range map[string]struct {

@@ -143,7 +143,7 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 		}
 		operator := w.limiter("olga", nil)
 		for range 3 {
-			check.Fatal(t, "change()", change(ctx, operator, rapid.SampledFrom(places()).Draw(t, "by hand"), 2, zlimit.PolicyBlock))
+			check.Fatal(t, "change()", change(ctx, operator, rapid.SampledFrom(places()).Draw(t, "manually"), 2, zlimit.PolicyBlock))
 		}
 		done.Wait()
 		check.Fatal(t, "the runs", errors.Join(errs...))

@@ -416,7 +416,7 @@ func TestRaisedBudget(t *testing.T) {
 		if err := v.limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "raised", Resource: "pay"}, config); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond) // changes are told apart by their times
+		time.Sleep(5 * time.Millisecond) // changes have different times
 	}
 	set(200)
 	v.use(t, "raised", "pay", "usd", 150_000_000_000)

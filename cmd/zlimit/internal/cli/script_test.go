@@ -7,12 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // TestScripts runs every command in this process, as a shell would. `zlimit` must succeed, and `! zlimit` must fail.
@@ -63,7 +65,13 @@ func scripts(dir, store string) testscript.Params {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"zlimit": func(ts *testscript.TestScript, neg bool, args []string) {
-				code := Main(context.Background(), args, strings.NewReader(""), ts.Stdout(), ts.Stderr(), ts.Getenv)
+				sh := &shell.Shell{
+					Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv, Now: time.Now,
+					Sleep: func(ctx context.Context, d time.Duration) error { // no other process has anything in memory
+						return wait.For(ctx, min(d, time.Second))
+					},
+				}
+				code := Run(context.Background(), sh, args)
 				*ts.Value(lastCode{}).(*int) = code
 				if neg == (code == shell.ExitOK) {
 					ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)

@@ -18,18 +18,6 @@ import (
 // keptFor is how long a process may decide by what it has read of a level: the default of [zlimit.WithConfigTTL], and a call with its tries.
 const keptFor = time.Minute + 5*time.Second
 
-// Wait waits for a time, or for the end of the context, whose error it then returns.
-func Wait(ctx context.Context, d time.Duration) error {
-	over := time.NewTimer(d)
-	defer over.Stop()
-	select {
-	case <-over.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // A reach is where an entity may have buckets.
 type reach struct {
 	resources []string // that have limits of their own, or that the entity has used, and the wider ones

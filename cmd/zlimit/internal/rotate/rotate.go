@@ -88,7 +88,8 @@ func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotatio
 	return r.done, nil
 }
 
-// Run rotates. It may be repeated after an error at any step, and then goes on. report is called with each step, and wait as [Wait] is.
+// Run rotates. It may be repeated after an error at any step, and then goes on. report is called with each step. wait waits for a
+// time, or returns the error of the context if that ends first.
 func Run(
 	ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string), wait func(context.Context, time.Duration) error,
 ) (*Rotation, error) {

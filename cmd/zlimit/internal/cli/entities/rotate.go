@@ -69,7 +69,7 @@ It costs some 69 write units and 61 read units; 21 and 87 for each level, 18 and
 				return rotate.Run(ctx, l, args[0], args[1], func(now string) {
 					step = now
 					progress.Show(now)
-				}, rotate.Wait)
+				}, sh.Sleep)
 			})
 			progress.End()
 			if err != nil && step != "" {
