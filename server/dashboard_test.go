@@ -232,8 +232,9 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateways := kuadrant.NewRateLimitServiceClient(conn)
-	reserved, err := gateways.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request("ben").Descriptors, Amount: 50})
+	const service = "/kuadrant.service.ratelimit.v1.RateLimitService/"
+	var reserved kuadrant.ReserveResponse
+	err = conn.Invoke(t.Context(), service+"Reserve", &kuadrant.ReserveRequest{Domain: "d", Descriptors: request("ben").Descriptors, Amount: 50}, &reserved)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +260,8 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	if n := count(); n != 1 {
 		t.Errorf("%d leases of gateways are open after a settlement, want 1", n)
 	}
-	if _, err := gateways.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", ReservationId: reserved.ReservationId, ActualAmount: 40}); err != nil {
+	commit := &kuadrant.CommitRequest{Domain: "d", ReservationId: reserved.ReservationId, ActualAmount: 40}
+	if err := conn.Invoke(t.Context(), service+"Commit", commit, new(kuadrant.CommitResponse)); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n != 0 {

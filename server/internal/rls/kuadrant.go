@@ -7,6 +7,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -16,9 +17,34 @@ import (
 )
 
 // A reserver is Kuadrant's service, over the limits of a [Service].
-type reserver struct {
-	kuadrant.UnimplementedRateLimitServiceServer
-	*Service
+type reserver struct{ *Service }
+
+// kuadrantName is the name of the service.
+var kuadrantName = string(kuadrant.File_kuadrant_kuadrant_proto.Services().Get(0).FullName())
+
+// kuadrantService is the service as kuadrant.proto has it.
+var kuadrantService = grpc.ServiceDesc{
+	ServiceName: kuadrantName,
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{
+		method("CheckRateLimit", reserver.CheckRateLimit), method("Report", reserver.Report),
+		method("Reserve", reserver.Reserve), method("Commit", reserver.Commit),
+	},
+}
+
+// method describes a method of the service.
+func method[Request, Answer any](name string, serve func(reserver, context.Context, *Request) (*Answer, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{MethodName: name, Handler: func(service any, ctx context.Context, read func(any) error, through grpc.UnaryServerInterceptor) (any, error) {
+		request := new(Request)
+		if err := read(request); err != nil {
+			return nil, err
+		}
+		call := func(ctx context.Context, request any) (any, error) { return serve(service.(reserver), ctx, request.(*Request)) }
+		if through == nil {
+			return call(ctx, request)
+		}
+		return through(ctx, request, &grpc.UnaryServerInfo{Server: service, FullMethod: "/" + kuadrantName + "/" + name}, call)
+	}}
 }
 
 // CheckRateLimit answers whether limits have the hits of a request, and charges nothing.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -184,5 +185,19 @@ func TestKuadrant(t *testing.T) {
 	check("after a report of more than is left", "cat", -200)
 	if err := call("Reserve", reserveRequest(t, "ann", 1, -time.Second), new(kuadrant.ReserveResponse)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Reserve for a negative time = %v", err)
+	}
+}
+
+func TestKuadrantServesEveryMethod(t *testing.T) {
+	methods := kuadrant.File_kuadrant_kuadrant_proto.Services().Get(0).Methods()
+	var want, got []string
+	for i := range methods.Len() {
+		want = append(want, string(methods.Get(i).Name()))
+	}
+	for _, m := range kuadrantService.Methods {
+		got = append(got, m.MethodName)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("methods differ from kuadrant.proto (-want +got):\n%s", diff)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -67,7 +66,7 @@ const scope = "github.com/zlimit/zlimit-go/server"
 // Register serves the service at a gRPC server, and Kuadrant's service beside it.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	pb.RegisterRateLimitServiceServer(server, s)
-	kuadrant.RegisterRateLimitServiceServer(server, reserver{Service: s})
+	server.RegisterService(&kuadrantService, reserver{s})
 }
 
 // Reload checks a config, stores its limits, and enforces it from then on. After an error, the service goes on with the config that it

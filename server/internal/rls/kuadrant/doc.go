@@ -1,4 +1,4 @@
-// Package kuadrant has the messages and the service of Kuadrant's rate limits.
+// Package kuadrant has the messages of Kuadrant's rate limits.
 package kuadrant
 
 //go:generate go run ./generate

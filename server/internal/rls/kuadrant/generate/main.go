@@ -1,5 +1,5 @@
 // Command generate writes the Go of kuadrant.proto, into the directory that it runs in. It needs no protoc: the descriptors of Envoy's
-// messages come from its Go packages. The plugins are tools of the module.
+// messages come from its Go packages. The plugin is a tool of the module.
 package main
 
 import (
@@ -25,6 +25,9 @@ import (
 // source is the file by its name in the registry of descriptors.
 const source = "kuadrant/kuadrant.proto"
 
+// plugin writes the messages; the service is four methods, which package rls lists.
+const plugin = "protoc-gen-go"
+
 func main() {
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)
@@ -40,10 +43,8 @@ func run(ctx context.Context) error {
 	}
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{source}, Parameter: proto.String("paths=source_relative")}
 	request.ProtoFile = withImports(nil, map[string]bool{}, files[0])
-	for _, plugin := range []string{"protoc-gen-go", "protoc-gen-go-grpc"} {
-		if err := generate(ctx, plugin, request); err != nil {
-			return fmt.Errorf("%s: %w", plugin, err)
-		}
+	if err := generate(ctx, request); err != nil {
+		return fmt.Errorf("%s: %w", plugin, err)
 	}
 	return nil
 }
@@ -71,8 +72,8 @@ func withImports(to []*descriptorpb.FileDescriptorProto, seen map[string]bool, f
 	return append(to, protodesc.ToFileDescriptorProto(f))
 }
 
-// generate writes the files of a plugin.
-func generate(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest) error {
+// generate writes the files of the plugin.
+func generate(ctx context.Context, request *pluginpb.CodeGeneratorRequest) error {
 	input, err := proto.Marshal(request)
 	if err != nil {
 		return err
