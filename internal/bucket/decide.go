@@ -122,6 +122,7 @@ func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
 	if len(d.Slots()) > 0 && p.Writes() && !p.holdSlots(s, d, now) {
 		p.reset(Reject, s, s.RefilledAt, now)
 	}
+	p.race.Asks = nil // a plan that is kept for reuse does not keep demands
 }
 
 // decide is Decide at the time by which the item is judged.
