@@ -139,6 +139,9 @@ var ErrNumber = errors.New("expr: not a number that DynamoDB can hold")
 
 // ParseNumber returns the number that a decimal text stands for, exactly.
 func ParseNumber(text string) (Value, error) {
+	if n, ok := parseShort(text); ok {
+		return N(n), nil
+	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return N(n), nil
 	}
@@ -155,6 +158,25 @@ func ParseNumber(text string) (Value, error) {
 		return Value{}, fmt.Errorf("%w: %q", ErrNumber, text)
 	}
 	return number(r)
+}
+
+// parseShort parses an integer of at most 18 digits, which does not overflow. Nearly all numbers of an item are such integers.
+func parseShort(text string) (n int64, ok bool) {
+	digits := strings.TrimPrefix(text, "-")
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, false
+	}
+	for i := range len(digits) {
+		d := digits[i] - '0'
+		if d > 9 {
+			return 0, false
+		}
+		n = 10*n + int64(d)
+	}
+	if len(digits) < len(text) {
+		n = -n
+	}
+	return n, true
 }
 
 // number returns a rational as a value, or an error when its decimal form is too long.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -44,21 +43,34 @@ func Growth(b expr.Bound) int {
 	return growth
 }
 
+// significant returns the number of digits of a number without the zeros at both ends.
+func significant(v expr.Value) (digits int, negative bool) {
+	n, ok := v.Int()
+	if !ok {
+		text := v.Number()
+		return len(strings.Trim(strings.Replace(text, ".", "", 1), "-0")), text[0] == '-'
+	}
+	size := uint64(n)
+	if n < 0 {
+		size = -size
+	}
+	for size != 0 && size%10 == 0 {
+		size /= 10
+	}
+	for ; size != 0; size /= 10 {
+		digits++
+	}
+	return digits, n < 0
+}
+
 func valueSize(v expr.Value) int {
 	switch v.Kind() {
 	case expr.KindS:
 		return len(v.Text())
 	case expr.KindN:
-		var digits string
-		if n, ok := v.Int(); ok {
-			var space [20]byte
-			digits = string(strconv.AppendInt(space[:0], n, 10))
-		} else {
-			digits = strings.Replace(v.Number(), ".", "", 1)
-		}
-		significant := strings.Trim(digits, "-0")
-		size := (len(significant)+1)/2 + 1
-		if digits[0] == '-' {
+		digits, negative := significant(v)
+		size := (digits+1)/2 + 1
+		if negative {
 			size++
 		}
 		return size

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -29,6 +30,10 @@ func TestSize(t *testing.T) {
 		{expr.N(1000), 2},
 		{expr.N(1234), 3},
 		{expr.N(12345), 4},
+		{expr.N(1020), 3},
+		{expr.N(-1e18), 3},
+		{expr.N(math.MaxInt64), 11},
+		{expr.N(math.MinInt64), 12},
 		{number(t, "0.00012"), 2},
 		{number(t, "-"+strings.Repeat("9", 38)), numberSize},
 		{expr.Bool(false), 1},

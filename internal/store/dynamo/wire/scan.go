@@ -159,7 +159,13 @@ func (s *Scanner) item(size, depth int) (expr.Item, bool) {
 
 // value reads an attribute value.
 func (s *Scanner) value(depth int) (v expr.Value, ok bool) {
-	if depth == 0 || !s.skip('{') {
+	if depth == 0 {
+		return v, false
+	}
+	if v, ok = s.plainNumber(); ok {
+		return v, true
+	}
+	if !s.skip('{') {
 		return v, false
 	}
 	kind, ok := s.raw()
@@ -206,6 +212,21 @@ func (s *Scanner) value(depth int) (v expr.Value, ok bool) {
 	return v, ok && s.skip('}')
 }
 
+// plainNumber reads a number without spaces around it, as DynamoDB writes most values of an item. It reads nothing else.
+func (s *Scanner) plainNumber() (v expr.Value, ok bool) {
+	rest, ok := strings.CutPrefix(s.text[s.at:], `{"N":"`)
+	end := strings.IndexByte(rest, '"')
+	if !ok || end < 0 || !strings.HasPrefix(rest[end:], `"}`) {
+		return v, false
+	}
+	v, err := expr.ParseNumber(rest[:end])
+	if err != nil {
+		return v, false
+	}
+	s.at = len(s.text) - len(rest) + end + len(`"}`)
+	return v, true
+}
+
 func (s *Scanner) number() (expr.Value, bool) {
 	text, ok := s.raw()
 	if !ok {
@@ -229,12 +250,12 @@ func (s *Scanner) raw() (string, bool) {
 	if !s.skip('"') {
 		return "", false
 	}
-	for i := s.at; i < len(s.text); i++ {
-		switch c := s.text[i]; {
+	rest := s.text[s.at:]
+	for i := range len(rest) {
+		switch c := rest[i]; {
 		case c == '"':
-			text := s.text[s.at:i]
-			s.at = i + 1
-			return text, true
+			s.at += i + 1
+			return rest[:i], true
 		case c < ' ' || c == '\\':
 			return "", false
 		}
