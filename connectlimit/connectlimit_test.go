@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -128,9 +129,7 @@ func TestUnaryHandlers(t *testing.T) {
 			t.Errorf("%s: the metadata is %v", name, got)
 		}
 		quota, err := refused.Details()[0].Value()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Value()", err)
 		if v := quota.(*errdetails.QuotaFailure).GetViolations()[0]; v.GetQuotaId() != "api/rpm" || v.GetQuotaValue() != 4 || strings.Contains(v.String(), "alice") {
 			t.Errorf("%s: the violation is %v", name, v)
 		}
@@ -147,9 +146,7 @@ func TestUnaryHandlers(t *testing.T) {
 
 func TestKeysAndErrors(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 4)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 4)}}))
 	p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(connectlimit.New(limiter, byKey))})
 	for key, want := range map[string]string{
 		"":                        "unauthenticated: the key in the header X-API-Key is missing",

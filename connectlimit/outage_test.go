@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -45,9 +46,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, call func(context.Context,
 		return connect.NewError(connect.CodeAborted, errors.New("panic"))
 	})
 	s := newService(t, func(ctx context.Context, _ string) error {
-		if err := connectlimit.Lease(ctx).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Adjust()", connectlimit.Lease(ctx).Adjust(zlimit.Amounts{"rpm": 2}))
 		if end == "cancelled" {
 			cancel()
 			<-ctx.Done()
@@ -124,11 +123,9 @@ func TestMessagesInOutages(t *testing.T) {
 						s = newService(t, echo, nil, option)
 					}
 					stream := s.bidi.CallBidiStream(t.Context())
-					if err := stream.Send(wrapperspb.String("a")); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "Send()", stream.Send(wrapperspb.String("a")))
 					if _, err := stream.Receive(); err != nil {
-						t.Fatal(err)
+						t.Fatalf("Receive() = %v", err)
 					}
 					store.Break(b.Fault)
 					began := time.Now()

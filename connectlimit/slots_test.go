@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -56,11 +57,9 @@ func TestSlotsOfACall(t *testing.T) {
 			stream := s.bidi.CallBidiStream(ctx)
 			taken++
 			for range 3 {
-				if err := stream.Send(wrapperspb.String("hello")); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Send()", stream.Send(wrapperspb.String("hello")))
 				if _, err := stream.Receive(); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Receive() = %v", err)
 				}
 				faulttest.CheckSlots(t, limiter, 1, taken)
 			}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -252,7 +253,7 @@ func TestRefusedCalls(t *testing.T) {
 				limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 				s := newService(t, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, opts...)))
 				if _, err := call(context.Background(), s, "a"); err != nil {
-					t.Fatal(err)
+					t.Fatalf("call() = %v", err)
 				}
 				before := s.calls.Load()
 				n, err := call(context.Background(), s, "b")
@@ -270,7 +271,7 @@ func TestRefusedCalls(t *testing.T) {
 	for mode, opts := range map[string][]connectlimit.Option{"once": nil, "for each message": {connectlimit.PerMessage()}} {
 		s := newService(t, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, connectlimit.Requests("api", "rpm", connectlimit.For(strings.ReplaceAll(mode, " ", "-"))), opts...)))
 		if _, err := kinds["both ways"](context.Background(), s, "a"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("kinds() = %v", err)
 		}
 		stream := s.bidi.CallBidiStream(context.Background())
 		for name, method := range map[string]func() error{
@@ -365,7 +366,7 @@ func TestRefusedAfterTheHeader(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1))
 				if _, err := limiter.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Acquire() = %v", err)
 				}
 				zlimittest.IgnoreLeases(limiter)
 				s := newServiceOver(t, one(), echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
@@ -387,9 +388,7 @@ func TestRefusedAfterTheHeader(t *testing.T) {
 					}
 				}
 				stream := s.client.CallClientStream(httptrace.WithClientTrace(t.Context(), trace))
-				if err := stream.Send(nil); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Send()", stream.Send(nil))
 				<-now
 				if err := stream.Send(wrapperspb.String("b")); code(err) != connect.CodeResourceExhausted {
 					t.Errorf("Send() = %v, want the refusal", err)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -29,19 +30,15 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 			r := connect.NewRequest(wrapperspb.String("hello"))
 			r.Header().Set("X-API-Key", "alice")
 			answer, err := p.once.CallUnary(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "CallUnary()", err)
 			if h := answer.Header(); h.Get("RateLimit-Policy") != policy || h.Get("RateLimit") != state[0] {
 				t.Errorf("%s: the header is %v, want %q and %q", name, h, policy, state[0])
 			}
 			s := p.many.CallClientStream(t.Context())
 			s.RequestHeader().Set("X-API-Key", "alice")
-			if err := s.Send(wrapperspb.String("hello")); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Send()", s.Send(wrapperspb.String("hello")))
 			if answer, err = s.CloseAndReceive(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("CloseAndReceive() = %v", err)
 			}
 			if h := answer.Header(); h.Get("RateLimit-Policy") != policy || h.Get("RateLimit") != state[1] {
 				t.Errorf("%s: the header of a stream is %v, want %q and %q", name, h, policy, state[1])
@@ -110,9 +107,7 @@ func TestStreamsWithoutMessages(t *testing.T) {
 		r := connect.NewRequest(wrapperspb.String("hello"))
 		r.Header().Set("X-API-Key", "alice")
 		stream, err := connect.NewClient[text, text](server.Client(), server.URL+"/test.Echo/None", protocol...).CallServerStream(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "CallServerStream()", err)
 		if stream.Receive() || stream.Err() != nil {
 			t.Errorf("%s: the stream has a message, or %v", name, stream.Err())
 		}

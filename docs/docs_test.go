@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/pages"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
 )
@@ -35,18 +36,14 @@ const root = ".."
 func readPages(t *testing.T) []pages.Page {
 	t.Helper()
 	all, err := pages.ReadAll(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "pages.ReadAll()", err)
 	return all
 }
 
 func readPage(t *testing.T, path string) pages.Page {
 	t.Helper()
 	p, err := pages.Read(root, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "pages.Read()", err)
 	return p
 }
 
@@ -113,7 +110,7 @@ func TestGo(t *testing.T) {
 			}
 			program, err := newProgram(b)
 			if err != nil {
-				t.Error(err)
+				t.Errorf("newProgram() = %v", err)
 				continue
 			}
 			programs = append(programs, program)
@@ -123,9 +120,7 @@ func TestGo(t *testing.T) {
 		return
 	}
 	got, err := run(t, programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "run()", err)
 	for _, p := range programs {
 		r := got[p.At()]
 		switch {
@@ -190,9 +185,7 @@ func anchors(text string) (names []string) {
 // TestReleaseIsSigned asks that the workflow of releases runs after the checks, and signs and verifies before it publishes.
 func TestReleaseIsSigned(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "release.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	at := 0
 	for _, step := range []string{"uses: ./.github/workflows/check.yml", "needs: check", "id-token: write", "uses: sigstore/cosign-installer@", "make release", "cosign verify-blob", "gh release create"} {
 		next := strings.Index(string(text[at:]), step)
@@ -212,9 +205,7 @@ func TestActionsArePinned(t *testing.T) {
 	pinned := regexp.MustCompile(`uses: ([a-z-]+/[a-z/-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+|\./\.github/workflows/[a-z]+\.yml)$`)
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		for _, line := range strings.Split(string(text), "\n") {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
 				t.Errorf("%s: %s: is not pinned by a hash", filepath.Base(path), strings.TrimSpace(line))

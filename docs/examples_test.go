@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // withoutExample are the functions and methods that need no example, and why.
@@ -97,26 +99,18 @@ func examplesOf(typ *doc.Type) []*doc.Example {
 func parsePackage(t *testing.T, name string) *doc.Package {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, name, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "filepath.Glob()", err)
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, path := range paths {
 		source, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		file, err := parser.ParseFile(fset, path, source, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "parser.ParseFile()", err)
 		files = append(files, file)
 	}
 	p, err := doc.NewFromFiles(fset, files, module+"/"+name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "doc.NewFromFiles()", err)
 	return p
 }
 

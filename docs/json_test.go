@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // noJSON are the structs that have no JSON, with the reason.
@@ -26,17 +28,13 @@ func TestJSONNames(t *testing.T) {
 	structs := 0
 	for _, name := range []string{"quota", "llm", "stack", "aggregator"} {
 		paths, err := filepath.Glob(filepath.Join(root, name, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "filepath.Glob()", err)
 		for _, path := range paths {
 			if strings.HasSuffix(path, "_test.go") {
 				continue
 			}
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "parser.ParseFile()", err)
 			for _, d := range file.Decls {
 				types, ok := d.(*ast.GenDecl)
 				if !ok {

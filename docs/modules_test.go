@@ -5,15 +5,15 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestModules holds the modules that the SDK's module draws in against a list. A module that is new there is paid for by
 // every user: integrations have modules of their own.
 func TestModules(t *testing.T) {
 	text, err := os.ReadFile("testdata/modules.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	known := map[string]bool{}
 	for _, path := range strings.Fields(string(text)) {
 		known[path] = true
@@ -21,9 +21,7 @@ func TestModules(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Path}}", "all")
 	list.Dir = root
 	output, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Output()", err)
 	modules := strings.Fields(string(output))
 	if len(modules) < 10 {
 		t.Fatalf("the module draws in %v", modules)

@@ -408,7 +408,7 @@ func TestQuarantine(t *testing.T) {
 	}
 	item, err := bound.Apply(expr.Item{{Name: "PK", Value: expr.S(key.Key().PK)}, {Name: "SK", Value: expr.S(key.Key().SK)}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Apply() = %v", err)
 	}
 	got, err := DecodeQuarantine(item)
 	if err != nil || got.Key != key || !slices.Equal(got.Reasons, []string{"a", "b"}) ||

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -89,9 +90,7 @@ func dial(t testing.TB, server []grpc.ServerOption, client ...grpc.DialOption) *
 	conn, err := grpc.NewClient("passthrough:///test", append(client,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		s.Stop()
@@ -160,9 +159,7 @@ func TestUnaryServer(t *testing.T) {
 
 func TestKeysAndErrors(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 4)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 4)}}))
 	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(limiter, byKey))})
 	for _, test := range []struct {
 		name string
@@ -288,9 +285,7 @@ func TestClients(t *testing.T) {
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody") }),
 		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request)),
 		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	defer broken.Close()
 	if err := once(t.Context(), broken, "hello"); status.Code(err) != codes.Unavailable || faulttest.Left(t, limiter, "alice") != 2 {
 		t.Errorf("a call to nobody: %v, %d left, want all", err, faulttest.Left(t, limiter, "alice"))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -53,9 +54,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
 	var settling *faulttest.Settling
 	failed := status.Error(codes.NotFound, "no such book")
 	handle := func(ctx context.Context) error {
-		if err := grpclimit.Lease(ctx).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "Adjust()", grpclimit.Lease(ctx).Adjust(zlimit.Amounts{"rpm": 2}))
 		switch end {
 		case "cancelled":
 			cancel()
@@ -117,12 +116,8 @@ func streamInOutage(t *testing.T, b faulttest.Outage, end string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := grpclimit.Lease(stream.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "NewStream()", err)
+	check.Fatal(t, "Adjust()", grpclimit.Lease(stream.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 	settling := b.Begin(store)
 	answer := new(wrapperspb.StringValue)
 	for _, text := range []string{"a", "b"} {
@@ -208,13 +203,9 @@ func TestMessagesInOutages(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					stream, err := conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "NewStream()", err)
 					answer := new(wrapperspb.StringValue)
-					if err := errors.Join(stream.SendMsg(wrapperspb.String("a")), stream.RecvMsg(answer)); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "SendMsg() and RecvMsg()", errors.Join(stream.SendMsg(wrapperspb.String("a")), stream.RecvMsg(answer)))
 					store.Break(b.Fault)
 					began := time.Now()
 					_ = stream.SendMsg(wrapperspb.String("b"))
@@ -238,15 +229,9 @@ func TestClosedWhileStreamsAreOpen(t *testing.T) {
 		request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 		conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))))
 		stream, err := conn.NewStream(t.Context(), &description.Streams[0], "/test.Echo/Many")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := grpclimit.Lease(stream.Context()).Adjust(zlimit.Amounts{"rpm": more}); err != nil {
-			t.Fatal(err)
-		}
-		if err := limiter.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "NewStream()", err)
+		check.Fatal(t, "Adjust()", grpclimit.Lease(stream.Context()).Adjust(zlimit.Amounts{"rpm": more}))
+		check.Fatal(t, "Close()", limiter.Close())
 		answer := new(wrapperspb.StringValue)
 		if err := errors.Join(stream.SendMsg(wrapperspb.String("a")), stream.RecvMsg(answer), stream.CloseSend()); err != nil {
 			t.Errorf("the stream fails with %v", err)

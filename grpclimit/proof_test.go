@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -81,9 +82,7 @@ func TestGivingBackNeedsProof(t *testing.T) {
 				var err error
 				conn, err = grpc.NewClient("passthrough:///nobody", append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, broken }))...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "grpc.NewClient()", err)
 				defer conn.Close()
 				patience = 30 * time.Millisecond
 			}

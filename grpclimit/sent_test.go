@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -51,9 +52,7 @@ func (l *breakable) breakAll() {
 func TestClientsChargeWhatWasSent(t *testing.T) {
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 	tcp, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by the server
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "net.Listen()", err)
 	listener := &breakable{Listener: tcp}
 	var served atomic.Int64
 	var handle func(context.Context) error
@@ -96,9 +95,7 @@ func TestClientsChargeWhatWasSent(t *testing.T) {
 				grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 				grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request)),
 				grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "grpc.NewClient()", err)
 			served.Store(0)
 			refused := 0
 			for range 40 {
@@ -129,9 +126,7 @@ func TestClientsGiveBackWhatWasNeverSent(t *testing.T) {
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request)),
 		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -44,9 +45,7 @@ func TestSlotsOfACall(t *testing.T) {
 			}
 			for end, leave := range map[string]func(cancel func(), stream grpc.ClientStream){
 				"closed": func(_ func(), stream grpc.ClientStream) {
-					if err := stream.CloseSend(); err != nil {
-						t.Error(err)
-					}
+					check.Error(t, "CloseSend()", stream.CloseSend())
 					if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != io.EOF { //nolint:errorlint // as gRPC promises
 						t.Errorf("a stream that is closed ends with %v", err)
 					}
@@ -59,17 +58,11 @@ func TestSlotsOfACall(t *testing.T) {
 			} {
 				ctx, cancel := context.WithCancel(t.Context())
 				stream, err := conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "Many", ServerStreams: true, ClientStreams: true}, "/test.Echo/Many")
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "NewStream()", err)
 				taken++
 				for range 3 {
-					if err := stream.SendMsg(wrapperspb.String("hello")); err != nil {
-						t.Fatal(err)
-					}
-					if err := stream.RecvMsg(new(wrapperspb.StringValue)); err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "SendMsg()", stream.SendMsg(wrapperspb.String("hello")))
+					check.Fatal(t, "RecvMsg()", stream.RecvMsg(new(wrapperspb.StringValue)))
 					faulttest.CheckSlots(t, limiter, 1, taken)
 				}
 				leave(cancel, stream)

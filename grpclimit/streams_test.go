@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -57,9 +58,7 @@ func newCounter(t *testing.T, server []grpc.ServerOption, client ...grpc.DialOpt
 	conn, err := grpc.NewClient("passthrough:///test", append(client,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		s.Stop()
@@ -91,7 +90,7 @@ func TestStreamsWithOneAnswer(t *testing.T) {
 	c := newCounter(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
 	for range 2 {
 		if _, err := c.count(context.Background(), "a", "b"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("count() = %v", err)
 		}
 		<-c.ended
 	}
@@ -168,9 +167,7 @@ func TestAbandonedStreams(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "NewStream()", err)
 		opened.Add(1)
 		go cancel()
 		_ = stream.SendMsg(wrapperspb.String("a"))

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -37,24 +38,18 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 			policy, state := test.policy, test.state
 			switch kind {
 			case "unary":
-				if err := once(as(t, "alice"), conn, "hello", grpc.Header(&header)); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "once()", once(as(t, "alice"), conn, "hello", grpc.Header(&header)))
 			case "an error":
 				policy, state = "", ""
 				if err := once(as(t, "alice"), conn, "fail", grpc.Header(&header)); status.Code(err) != codes.NotFound {
-					t.Fatal(err)
+					t.Fatalf("once() = %v, want the code NotFound", err)
 				}
 			default:
 				stream, err := conn.NewStream(as(t, "alice"), &description.Streams[0], "/test.Echo/Many")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := stream.SendMsg(wrapperspb.String("a")); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "NewStream()", err)
+				check.Fatal(t, "SendMsg()", stream.SendMsg(wrapperspb.String("a")))
 				if header, err = stream.Header(); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Header() = %v", err)
 				}
 				_ = stream.CloseSend()
 				for stream.RecvMsg(new(wrapperspb.StringValue)) == nil {
@@ -136,9 +131,7 @@ func TestRefusalsAreNoSuccess(t *testing.T) {
 			t.Errorf("a call = %v, want INTERNAL", err)
 		}
 		stream, err := conn.NewStream(t.Context(), &description.Streams[0], "/test.Echo/Many")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "NewStream()", err)
 		_ = stream.SendMsg(wrapperspb.String("hello"))
 		if err := stream.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Internal {
 			t.Errorf("a stream = %v, want INTERNAL", err)

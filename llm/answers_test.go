@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -66,9 +67,7 @@ func recordings(t testing.TB) (all []recorded) {
 func recording(t testing.TB, file string) recorded {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	reason, rest, ok1 := strings.Cut(string(text), "-- request --\n")
 	request, rest, ok2 := strings.Cut(rest, "-- answer --\n")
 	answer, want, ok3 := strings.Cut(rest, "-- charge --\n")
@@ -132,9 +131,7 @@ func amazon(t testing.TB, lines string) []byte {
 			m.Headers.Set(":message-type", eventstream.StringValue("event"))
 			m.Headers.Set(":event-type", eventstream.StringValue(kind))
 		}
-		if err := eventstream.NewEncoder().Encode(&b, m); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Encode()", eventstream.NewEncoder().Encode(&b, m))
 	}
 	return b.Bytes()
 }
@@ -171,9 +168,7 @@ func TestAnswers(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RoundTrip()", err)
 			if r.want.Models != nil && fmt.Sprint(call.Models) != fmt.Sprint(r.want.Models) {
 				t.Errorf("Inspect() = %+v, want the models %q", call, r.want.Models)
 			}
@@ -206,9 +201,7 @@ func (r *recorded) meter(t *testing.T, call llm.Call) {
 		if err != nil && !r.broken || !bytes.Equal(got, r.answer) {
 			t.Fatalf("%s: the answer is changed, or %v", how, err)
 		}
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Close()", m.Close())
 		if got := m.Usage(); got != r.want.Usage {
 			t.Fatalf("%s: Usage() =\n%+v, want\n%+v", how, got, r.want.Usage)
 		}
@@ -234,15 +227,11 @@ func (r *recorded) transport(t *testing.T, call llm.Call, size int) {
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1_000_000_000))
 	transport, reports := newTransport(t, limiter, respond(r.status, r.header, r.in(func(int) int { return size })))
 	response, err := transport.RoundTrip(r.request(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
 	if got, _ := io.ReadAll(response.Body); !bytes.Equal(got, r.answer) {
 		t.Errorf("the answer is changed:\n%q", got)
 	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Body.Close()", response.Body.Close())
 	got := reports.one(t)
 	if _, rest, ok := strings.Cut(r.path, "/locations/"); ok && got.Usage.Region == rest[:strings.IndexByte(rest, '/')] {
 		got.Usage.Region = "" // of the path, and not of the answer

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -38,11 +39,9 @@ func BenchmarkStream(b *testing.B) {
 			r := newRequest(b, chatPath, `{"model":"m","stream":true}`)
 			start := time.Now()
 			response, err := tripper.RoundTrip(r)
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "RoundTrip()", err)
 			if _, err := io.Copy(struct{ io.Writer }{io.Discard}, response.Body); err != nil {
-				b.Fatal(err)
+				b.Fatalf("io.Copy() = %v", err)
 			}
 			_ = response.Body.Close()
 			least[i] = min(least[i], time.Since(start))
@@ -83,9 +82,7 @@ func BenchmarkPhoto(b *testing.B) {
 				}
 				start = time.Now()
 				response, err := transport.RoundTrip(r)
-				if err != nil {
-					b.Fatal(err)
-				}
+				check.Fatal(b, "RoundTrip()", err)
 				_, _ = io.Copy(io.Discard, response.Body)
 				_ = response.Body.Close()
 			}
@@ -118,9 +115,7 @@ func BenchmarkTotal(b *testing.B) {
 			r := newRequest(b, chatPath, `{"model":"m"}`)
 			start := time.Now()
 			response, err := tripper.RoundTrip(r)
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "RoundTrip()", err)
 			_, _ = io.Copy(io.Discard, response.Body)
 			_ = response.Body.Close()
 			least[i] = min(least[i], time.Since(start))

@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -96,13 +97,11 @@ func TestBodiesAreReadAgain(t *testing.T) {
 		for _, again := range []bool{true, false} {
 			transport, _ := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				if _, err := io.CopyN(io.Discard, r.Body, 500); err != nil {
-					t.Error(err)
+					t.Errorf("io.CopyN() = %v", err)
 				}
 				for range 2 {
 					b, err := r.GetBody()
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.Fatal(t, "GetBody()", err)
 					if got, err := io.ReadAll(b); err != nil || string(got) != want || r.ContentLength != int64(len(want)) {
 						t.Errorf("in memory %d, again %v: the body is %d bytes of %d, %v, want %d", memory, again, len(got), r.ContentLength, err, len(want))
 					}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/price"
@@ -223,9 +224,7 @@ func TestSecondModels(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		if small, big := left(t, limiter, "small"), left(t, limiter, "big"); !maps.Equal(small, test.small) || !maps.Equal(big, test.big) {
@@ -257,9 +256,7 @@ func TestPricesOfSecondModels(t *testing.T) {
 			return respond(200, http.Header{}, io.NopCloser(strings.NewReader(test.answer)))(r)
 		}), llm.WithPrices("usd", prices(t)), llm.WithModels(llm.Rule{Pattern: "*", Resource: "all"}))
 		response, err := transport.RoundTrip(newRequest(t, "/v1/messages", test.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		got := reports.one(t)
@@ -300,9 +297,7 @@ func TestPricesByModel(t *testing.T) {
 		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {kind}}, io.NopCloser(strings.NewReader(test.answer))),
 			llm.WithPrices("usd", prices(t)))
 		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"small","max_tokens":1000}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		got := reports.one(t)
@@ -329,14 +324,10 @@ func TestLimitsWithinAnswers(t *testing.T) {
 		transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, io.NopCloser(strings.NewReader(test.answer))),
 			llm.WithLimit("tpm", llm.PerToken), llm.WithLearning("alice"))
 		response, err := transport.RoundTrip(newRequest(t, test.path, `{"model":"m","stream":true,"max_output_tokens":100}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
-		if err := transport.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Wait()", transport.Wait(t.Context()))
 		want := int64(60_000)
 		if test.wait > 0 {
 			want = -1000 * test.wait // which flows in until then

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -259,7 +260,7 @@ func TestChaos(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1_000_000_000), zlimit.PerMinute("tpm", 1_000_000_000_000))
 	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "alice", ParentID: "org", Cascade: true}} {
 		if _, err := limiter.Entities.Ensure(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Ensure() = %v", err)
 		}
 	}
 	var mu sync.Mutex
@@ -307,9 +308,7 @@ func TestChaos(t *testing.T) {
 	callers.Wait()
 	for range 1000 { // the ends of contexts may still be on their way
 		for _, transport := range transports {
-			if err := transport.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Wait()", transport.Wait(t.Context()))
 		}
 		mu.Lock()
 		n := len(settled)
@@ -328,9 +327,7 @@ func TestChaos(t *testing.T) {
 	}
 	for _, entity := range []string{"alice", "org"} {
 		for b, err := range limiter.Entities.Buckets(t.Context(), entity) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Entities.Buckets()", err)
 			for _, limit := range []string{"rpm", "tpm"} {
 				if got := b.Consumed[limit].Tokens(); got != charged[limit] {
 					t.Errorf("%s has consumed %d of %s, and the reports say %d", entity, got, limit, charged[limit])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -70,9 +71,7 @@ func TestCutOff(t *testing.T) {
 			body := &pieces{rest: []byte(test.stream), lengths: func(int) int { return size }}
 			transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, body), llm.WithDefaultOutput(10), llm.WithCutOff(100))
 			response, err := transport.RoundTrip(newRequest(t, test.path, `{"model":"m","stream":true}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RoundTrip()", err)
 			answer, err := io.ReadAll(response.Body)
 			_ = response.Body.Close()
 			got := reports.one(t)
@@ -122,9 +121,7 @@ func TestCutOffLeavesOthers(t *testing.T) {
 		}}
 		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, body), llm.WithDefaultOutput(10), llm.WithCutOff(100))
 		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if got := reports.one(t); err != nil || string(answer) != test.body || got.CutOff || got.Charged["tpm"] != test.want || left(t, limiter, "m")["tpm"] != 1000-test.want {

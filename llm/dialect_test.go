@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -179,9 +180,7 @@ func TestMessagesOfBadRequests(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 1<<40))
 	transport, _ := newTransport(t, limiter, http.DefaultTransport, llm.WithResponses())
 	response, err := transport.RoundTrip(newRequest(t, "/v1/who-knows", "{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
 	text, _ := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if want := `Unknown call. The request POST /v1/who-knows is no call that this service knows.`; response.StatusCode != http.StatusForbidden || !strings.Contains(string(text), want) {

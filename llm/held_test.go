@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -197,9 +198,7 @@ func TestResponsesInTheBackground(t *testing.T) {
 				if settled := reports.count() == 1; settled == test.open {
 					t.Errorf("settled before the transport ends: %t", settled)
 				}
-				if err := transport.Wait(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Wait()", transport.Wait(t.Context()))
 				if got := reports.one(t); !maps.Equal(got.Charged, test.want) || got.Err != nil || got.Status != 200 || got.Entity != "alice" || got.Host != "localhost" {
 					t.Errorf("Report = %+v, want charged %v", got, test.want)
 				}
@@ -221,14 +220,10 @@ func TestBackgroundCallsWithoutAnswer(t *testing.T) {
 	transport, reports = newTransport(t, limiter, faulttest.RoundTripper((&desk{answers: map[string]string{"POST /v1/responses": queued}}).RoundTrip))
 	ctx, cancel := context.WithCancel(t.Context())
 	response, err := transport.RoundTrip(newRequest(t, "/v1/responses", inBackground).WithContext(ctx))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
 	cancel()
 	_ = response.Body.Close()
-	if err := transport.Wait(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Wait()", transport.Wait(t.Context()))
 	if got := reports.one(t).Charged["tpm"]; got != 502 {
 		t.Errorf("%d tokens are charged after an answer that was not read, want 502", got)
 	}
@@ -273,9 +268,7 @@ func TestHeldCallsAreBounded(t *testing.T) {
 	for range 2 { // the same response
 		fetch(t, transport, http.MethodPost, "/v1/responses", inBackground, 0)
 	}
-	if err := transport.Wait(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Wait()", transport.Wait(t.Context()))
 	bound, usage := 0, 0
 	for _, r := range reports.all {
 		switch r.Charged["tpm"] {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/price"
@@ -21,9 +22,7 @@ func TestOneKeyAgainstItsTeam(t *testing.T) {
 		"small": {Rates: price.Rates{price.Input: price.PerMillion("1"), price.Output: price.PerMillion("1")}},
 		"large": {Rates: price.Rates{price.Input: price.PerMillion("100"), price.Output: price.PerMillion("100")}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	const messages = "/v1/messages"
 	for _, test := range []struct {
 		name, path, body, answer string
@@ -104,7 +103,7 @@ func TestLeavingEarly(t *testing.T) {
 		group.Go(func() {
 			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1000,"stream":true}`))
 			if err != nil {
-				t.Error(err)
+				t.Errorf("RoundTrip() = %v", err)
 				return
 			}
 			_, _ = io.CopyN(io.Discard, response.Body, int64(event*(i%words)))

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 )
 
@@ -79,9 +80,7 @@ func answers(t testing.TB) []answer {
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "streams", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	return b
 }
 
@@ -94,9 +93,7 @@ func events(t testing.TB, lines []byte) []byte {
 		m := eventstream.Message{Payload: []byte(payload)}
 		m.Headers.Set(":event-type", eventstream.StringValue(kind))
 		m.Headers.Set(":message-type", eventstream.StringValue("event"))
-		if err := eventstream.NewEncoder().Encode(&b, m); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Encode()", eventstream.NewEncoder().Encode(&b, m))
 	}
 	return b.Bytes()
 }
@@ -139,9 +136,7 @@ func metered(t testing.TB, a answer, encoding string, body *pieces) llm.Usage {
 	if !bytes.Equal(got, all) {
 		t.Fatalf("%s: the body is changed:\n%q\nwant\n%q", a.name, got, all)
 	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", m.Close())
 	return m.Usage()
 }
 

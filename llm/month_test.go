@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/price"
@@ -27,14 +28,10 @@ type row map[string]string
 func rows(t *testing.T, file string) (all []row) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "month", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Open()", err)
 	defer f.Close()
 	lines, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadAll()", err)
 	for _, line := range lines[1:] {
 		r := row{}
 		for i, name := range lines[0] {
@@ -136,17 +133,13 @@ func (r row) exchange(t *testing.T) (host, path, request, contentType, answer st
 // billionth of a dollar.
 func TestMonth(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "month", "prices.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	list, err := price.ReadLiteLLM(strings.NewReader(string(text)))
 	if err != nil || len(list.Skipped) > 0 {
 		t.Fatalf("the list: %v, skipped are %v", err, list.Skipped)
 	}
 	table, err := price.NewTable(list.Models)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	limiter, clock := zlimittest.New(t)
 	const budget = 1000 * int64(price.Dollar)
 	var current row
@@ -157,29 +150,21 @@ func TestMonth(t *testing.T) {
 	var got llm.Report
 	transport, err := llm.NewTransport(limiter, llm.FromContext, llm.WithBase(base), llm.WithPrices("usd", table), llm.WithClock(clock.Now),
 		llm.WithModels(llm.Rule{Pattern: "*", Resource: "models"}), llm.WithObserver(func(_ context.Context, r llm.Report) { got = r }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "llm.NewTransport()", err)
 	teams := map[string]bool{}
 	for n, r := range rows(t, "calls.csv") {
 		at, err := time.Parse(time.RFC3339, r["time"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.Parse()", err)
 		clock.Advance(at.Sub(clock.Now()))
 		if !teams[r["team"]] {
 			teams[r["team"]] = true
 			level := zlimit.Level{Entity: r["team"], Resource: "models"}
-			if err := limiter.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", 1000, zlimit.PerMonth)}}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", 1000, zlimit.PerMonth)}}))
 		}
 		current = r
 		host, path, request, _, _ := r.exchange(t)
 		q, err := http.NewRequestWithContext(llm.ContextWithEntity(t.Context(), r["team"]), http.MethodPost, host+path, strings.NewReader(request))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.NewRequestWithContext()", err)
 		q.Header.Set("Content-Type", "application/json")
 		response, err := transport.RoundTrip(q)
 		if err != nil {
@@ -200,9 +185,7 @@ func TestMonth(t *testing.T) {
 			t.Fatal(r)
 		}
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: r["team"], Resource: "models"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		s, _ := statuses.Limit("usd")
 		if got := big.NewRat(budget-s.Available, int64(price.Dollar)); got.Cmp(want) != 0 {
 			t.Errorf("team %s has spent %s dollars, want %s", r["team"], got.FloatString(9), r["dollars"])

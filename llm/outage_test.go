@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -55,9 +56,7 @@ func settleInOutage(t *testing.T, b faulttest.Outage, end, stream, want string, 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m","max_tokens":500}`).WithContext(ctx))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
 	settling := b.Begin(store)
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
@@ -88,9 +87,7 @@ func settleInOutage(t *testing.T, b faulttest.Outage, end, stream, want string, 
 	}
 	group.Wait()
 	settling.Check(t, &log, notSettled)
-	if err := transport.Wait(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Wait()", transport.Wait(t.Context()))
 	tokens := b.Left(50, 500)
 	if got := left(t, limiter, "m"); got["rpm"] != 9 || got["tpm"] != 1000-tokens {
 		t.Errorf("left are %v, want 9 and %d", got, 1000-tokens)
@@ -151,13 +148,11 @@ func TestLearningInOutages(t *testing.T) {
 				base := respond(200, header, &faulttest.Body{Rest: `{"usage":{"prompt_tokens":20,"completion_tokens":30}}`})
 				transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), llm.WithLogger(log.Logger()))
 				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "RoundTrip()", err)
 				store.Break(b.Fault)
 				began := time.Now()
 				if _, err := io.Copy(io.Discard, response.Body); err != nil {
-					t.Error(err)
+					t.Errorf("io.Copy() = %v", err)
 				}
 				_ = response.Body.Close()
 				if waited := time.Since(began); waited != b.Takes {
@@ -168,9 +163,7 @@ func TestLearningInOutages(t *testing.T) {
 				if err := transport.Wait(ended); b.Takes > 0 && !errors.Is(err, context.Canceled) {
 					t.Errorf("Wait() while something is learned = %v, want the error of the context", err)
 				}
-				if err := transport.Wait(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Wait()", transport.Wait(t.Context()))
 				if waited := time.Since(began); waited > 12*time.Second {
 					t.Errorf("something is learned for %v, want 12 seconds at most", waited)
 				}
@@ -190,12 +183,8 @@ func TestClosedWhileAnswersAreRead(t *testing.T) {
 		return respond(200, http.Header{}, &faulttest.Body{Rest: `{"usage":{"prompt_tokens":20,"completion_tokens":30}}`})(r)
 	}), llm.WithLogger(log.Logger()))
 	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := limiter.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
+	check.Fatal(t, "Close()", limiter.Close())
 	before := store.Writes()
 	if got, err := io.ReadAll(response.Body); !strings.Contains(string(got), "usage") || err != nil {
 		t.Errorf("the answer is %q, %v", got, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -19,13 +20,11 @@ func paced(t *testing.T, limiter *zlimit.RateLimiter, base http.RoundTripper) (f
 	t.Helper()
 	set := func(entity string, limits ...zlimit.Limit) {
 		t.Helper()
-		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "m"}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "m"}, zlimit.Config{Limits: limits}))
 	}
 	for _, e := range []zlimit.Entity{{ID: "account"}, {ID: "team", ParentID: "account", Cascade: true}} {
 		if _, err := limiter.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	set("account", zlimit.PerMinute("calls", 600), zlimit.PerMinute("pace", 50, zlimit.Burst(1000)))
@@ -34,9 +33,7 @@ func paced(t *testing.T, limiter *zlimit.RateLimiter, base http.RoundTripper) (f
 		var err error
 		fleet[i], err = llm.NewTransport(limiter, llm.For("team"), llm.WithBase(base), llm.WithFields(),
 			llm.WithLimit("calls", llm.PerRequest), llm.WithLimit("budget", llm.PerRequest), llm.WithLearnedRate("pace", "calls"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "llm.NewTransport()", err)
 	}
 	return fleet
 }
@@ -67,7 +64,7 @@ func TestLearnedRate(t *testing.T) {
 	call := func(process int) http.Header {
 		r, err := fleet[process].RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1}`))
 		if err != nil {
-			t.Error(err)
+			t.Errorf("RoundTrip() = %v", err)
 			return nil
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -77,9 +74,7 @@ func TestLearnedRate(t *testing.T) {
 	of := func(entity, limit string) int64 {
 		t.Helper()
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "m"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		for _, s := range statuses {
 			if s.Entity == entity && s.Limit.Name == limit {
 				return s.Available
@@ -175,21 +170,15 @@ func TestPacesAreExact(t *testing.T) {
 	if err == nil {
 		err = lease.Commit(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire() and Commit()", err)
 	for range 90 {
 		r, err := fleet[0].RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		_, _ = io.Copy(io.Discard, r.Body)
 		_ = r.Body.Close()
 	}
 	statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "account", Resource: "m"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	if s, _ := statuses.Limit("calls"); s.Available < 600-121 || s.Available > 600-119 {
 		t.Errorf("90 calls at three quarters of the rate take %d, want 120", 600-s.Available)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/price"
@@ -31,9 +32,7 @@ func prices(t *testing.T) *price.Table {
 			price.CacheWrite: price.PerMillion("12.5"), price.CacheWriteHour: price.PerMillion("20"), price.AudioInput: price.PerMillion("40"),
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	return table
 }
 
@@ -47,7 +46,7 @@ func call(t *testing.T, l *zlimit.RateLimiter, path, request, answer string, opt
 		return llm.Report{}, err
 	}
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		t.Fatal(err)
+		t.Fatalf("io.Copy() = %v", err)
 	}
 	_ = response.Body.Close()
 	return reports.one(t), nil
@@ -98,9 +97,7 @@ func TestPricesMultiply(t *testing.T) {
 		t.Fatal(err, list.Skipped)
 	}
 	table, err := price.NewTable(list.Models)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	const claude, gemini = "/v1/messages", "/v1/projects/p/locations/%s/publishers/google/models/gemini:generateContent"
 	answerOf := func(input int, more string) string {
 		return fmt.Sprintf(`{"model":"claude","stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1000%s}}`, input, more)
@@ -153,9 +150,7 @@ func TestFieldsOfMoney(t *testing.T) {
 	cents := llm.WithCharge("cents", func(string, llm.Usage) (int64, error) { return 1, nil })
 	transport, _ := newTransport(t, limiter, answer, llm.WithFields(), llm.WithPrices("usd", prices(t)), llm.WithPrices("budget", prices(t)), cents)
 	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"small","max_tokens":10}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RoundTrip()", err)
 	_ = response.Body.Close()
 	const want = `"budget";q=1000000000;qu="nano-usd";w=86400, "cents";q=100;qu="tokens";w=86400, "usd";q=1000000000;qu="nano-usd";w=86400`
 	if got := response.Header.Get("RateLimit-Policy"); got != want {
@@ -172,7 +167,7 @@ func TestPricesRefuse(t *testing.T) {
 	}
 	answer := `{"model":"large","usage":{"prompt_tokens":200,"completion_tokens":0}}`
 	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); err != nil {
-		t.Fatal(err)
+		t.Fatalf("call() = %v", err)
 	}
 	var exceeded *zlimit.ExceededError
 	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); !errors.As(err, &exceeded) {
@@ -252,9 +247,7 @@ func TestLearnedOutput(t *testing.T) {
 	ask := func(tokens, most int64) (estimate int64) {
 		length = tokens
 		response, err := transport.RoundTrip(newRequest(t, chatPath, fmt.Sprintf(`{"model":"m","max_tokens":%d}`, most)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		if used += tokens; whole-left(t, limiter, "m")["otpm"] != used {
@@ -320,9 +313,7 @@ func TestFields(t *testing.T) {
 	transport, _ := newTransport(t, limiter, faulttest.RoundTripper(answer), llm.WithFields(), llm.WithResponses())
 	for _, want := range []string{`"rpm";r=1;t=30, "tpm";r=59000;t=1`, `"rpm";r=0;t=30, "tpm";r=58998;t=2`, `"rpm";r=0;t=30, "tpm";r=59996`} {
 		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1000}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		if got := response.Header.Get("RateLimit"); got != want {
 			t.Errorf("RateLimit = %s, want %s", got, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/price"
@@ -22,9 +23,7 @@ func TestServiceInEstimates(t *testing.T) {
 		Services: map[string]price.Service{"flex": {Factor: big.NewRat(1, 2)}, "priority": {Factor: big.NewRat(2, 1)}, "decisions": {Factor: big.NewRat(3, 1)}},
 		Speeds:   map[string]*big.Rat{"fast": big.NewRat(6, 1), "optimized": big.NewRat(3, 1)},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "price.NewTable()", err)
 	const gemini, converse, messages = "/v1/models/m:generateContent", "/model/m/converse", "/v1/messages"
 	const chatted, fast = `{"model":"m","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":10}}`, `{"model":"m","stop_reason":"end_turn","usage":{"input_tokens":0,"output_tokens":10,"speed":"standard","service_tier":"standard"}}`
 	for _, test := range []struct {
@@ -108,9 +107,7 @@ func TestRefusalsInMoney(t *testing.T) {
 		llm.WithCharge("usd", func(string, llm.Usage) (int64, error) { return 20_500_000_000, nil }))
 	for want := range 2 {
 		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if want == 1 && (response.StatusCode != 429 || !strings.Contains(string(body), "usd (requested $20.5, available $4.5 of $25)")) {

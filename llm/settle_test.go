@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -32,15 +33,11 @@ func TestCallsAreSettled(t *testing.T) {
 			llm.WithModels(llm.Rule{Pattern: "*", Resource: "models"}))
 		path := strings.ReplaceAll(paths[a.call.API], "MODEL", a.call.Model)
 		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m","max_tokens":500}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		if got, err := io.ReadAll(response.Body); err != nil || !bytes.Equal(got, a.body) {
 			t.Errorf("%s: the body is changed, or %v", a.name, err)
 		}
-		if err := response.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Body.Close()", response.Body.Close())
 		if got := reports.one(t).Usage; got != a.want {
 			t.Errorf("%s: Usage = %+v, want %+v", a.name, got, a.want)
 		}
@@ -108,23 +105,23 @@ func TestEndings(t *testing.T) {
 		{"closed before the first token", 200, func(*testing.T, context.CancelFunc, io.ReadCloser) {}, zlimit.Amounts{"rpm": 1, "tpm": 13}},
 		{"closed after the first token", 200, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
 			if _, err := io.ReadFull(body, make([]byte, len(stream))); err != nil {
-				t.Error(err)
+				t.Errorf("io.ReadFull() = %v", err)
 			}
 		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
 		{"cancelled after the first token", 200, func(t *testing.T, cancel context.CancelFunc, body io.ReadCloser) {
 			if _, err := io.ReadFull(body, make([]byte, len(stream))); err != nil {
-				t.Error(err)
+				t.Errorf("io.ReadFull() = %v", err)
 			}
 			cancel()
 		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
 		{"read to an end without usage", 200, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
 			if _, err := io.ReadAll(body); err != nil {
-				t.Error(err)
+				t.Errorf("io.ReadAll() = %v", err)
 			}
 		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
 		{"an error of the provider", 500, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
 			if _, err := io.ReadAll(body); err != nil {
-				t.Error(err)
+				t.Errorf("io.ReadAll() = %v", err)
 			}
 		}, zlimit.Amounts{"rpm": 1, "tpm": 0}},
 	} {
@@ -136,14 +133,10 @@ func TestEndings(t *testing.T) {
 			defer cancel()
 			request := newRequest(t, chatPath, `{"stream":true,"model":"m","messages":[{"content":"`+long+`"}],"max_tokens":500}`)
 			response, err := transport.RoundTrip(request.WithContext(ctx))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RoundTrip()", err)
 			test.act(t, cancel, response.Body)
 			for range 2 {
-				if err := response.Body.Close(); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Body.Close()", response.Body.Close())
 			}
 			if got := reports.one(t); !maps.Equal(got.Charged, test.want) || got.Err != nil || got.Usage.Complete {
 				t.Errorf("Report = %+v, want charged %v", got, test.want)
@@ -165,7 +158,7 @@ func TestForgotten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if _, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`).WithContext(ctx)); err != nil { //nolint:bodyclose // it is what is tested
-		t.Fatal(err)
+		t.Fatalf("RoundTrip() = %v", err)
 	}
 	cancel()
 	if got := <-settled; got.Err != nil || got.Charged["tpm"] != 0 {
@@ -197,9 +190,7 @@ func TestDrain(t *testing.T) {
 			}), llm.WithDrain(50_000, time.Minute))
 			ctx, cancel := context.WithCancel(t.Context())
 			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","stream":true}`).WithContext(ctx))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RoundTrip()", err)
 			context.AfterFunc(outbound, func() { _ = w.CloseWithError(outbound.Err()) })
 			go func() {
 				_, _ = w.Write(test.send[:10])
@@ -209,7 +200,7 @@ func TestDrain(t *testing.T) {
 				}
 			}()
 			if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("io.ReadFull() = %v", err)
 			}
 			test.leave(cancel, response.Body)
 			synctest.Wait()
@@ -218,9 +209,7 @@ func TestDrain(t *testing.T) {
 					t.Errorf("Read() after the end of the context = %v, want its error", err)
 				}
 			}
-			if err := transport.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, "Wait()", transport.Wait(t.Context()))
 			if got := reports.one(t).Usage; got.Complete != test.whole || test.whole && got != a.want {
 				t.Errorf("%s: Usage = %+v, want complete %v", test.name, got, test.whole)
 			}

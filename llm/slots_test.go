@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -63,19 +64,15 @@ func TestSlotsOfACall(t *testing.T) {
 				faulttest.CheckSlots(t, limiter, 0, 1)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RoundTrip()", err)
 			defer func() { _ = response.Body.Close() }()
 			go func() { _, _ = io.Copy(rest, strings.NewReader(stream)) }()
 			if _, err := io.ReadFull(response.Body, make([]byte, len(stream))); err != nil {
-				t.Fatal(err)
+				t.Fatalf("io.ReadFull() = %v", err)
 			}
 			faulttest.CheckSlots(t, limiter, 1, 1)
 			test.leave(cancel, response.Body, rest)
-			if err := transport.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Wait()", transport.Wait(t.Context()))
 			faulttest.CheckSlots(t, limiter, 0, 1)
 			if report := reports.one(t); report.Err != nil {
 				t.Errorf("the call could not be settled: %v", report.Err)

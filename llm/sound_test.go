@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 )
 
@@ -31,9 +32,7 @@ func TestSound(t *testing.T) {
 		{"two formats", "/v1beta/models/m:streamGenerateContent", `{}`, "application/json", fmt.Sprintf(`[{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=8000","data":%q}},{"inlineData":{"mimeType":"audio/L16","data":%[1]q}}]}}]}`, encoded), 25 * seconds * 2 * 3},
 	} {
 		call, err := llm.Inspect(newRequest(t, test.path, test.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "llm.Inspect()", err)
 		m := llm.NewMeter(call, http.Header{"Content-Type": {test.kind}}, io.NopCloser(strings.NewReader(test.answer)))
 		_, _ = io.Copy(io.Discard, m)
 		if u := m.Usage(); u.Output != test.want || u.AudioOutput != test.want || u.Complete {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -60,18 +61,14 @@ func newTransport(t testing.TB, l *zlimit.RateLimiter, base http.RoundTripper, o
 	t.Helper()
 	r := &reports{}
 	transport, err := llm.NewTransport(l, llm.For("alice"), append([]llm.Option{llm.WithBase(base), llm.WithObserver(r.observe)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "llm.NewTransport()", err)
 	return transport, r
 }
 
 func newRequest(t testing.TB, path, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	return r
 }
 
@@ -81,9 +78,7 @@ const chatPath = "/v1/chat/completions"
 func left(t testing.TB, l *zlimit.RateLimiter, resource string) map[string]int64 {
 	t.Helper()
 	statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "alice", Resource: resource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	balances := map[string]int64{}
 	for _, s := range statuses {
 		balances[s.Limit.Name] = s.Available
@@ -137,9 +132,7 @@ func TestBadRequests(t *testing.T) {
 				t.Errorf("%s: the request is sent", test.name)
 				return nil, errors.New("sent")
 			})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "llm.NewTransport()", err)
 		body := &closer{Reader: strings.NewReader(test.body)}
 		r := newRequest(t, chatPath, "")
 		r.Body = body
@@ -158,9 +151,7 @@ func TestBadRequests(t *testing.T) {
 func TestEntityPanics(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
 	transport, err := llm.NewTransport(limiter, func(*http.Request) (string, error) { panic("key") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "llm.NewTransport()", err)
 	body := &closer{Reader: strings.NewReader(`{"model":"m"}`)}
 	r := newRequest(t, chatPath, "")
 	r.Body = body
@@ -235,9 +226,7 @@ func TestSentAndNotAnswered(t *testing.T) {
 	transport, reports := newTransport(t, limiter, base)
 	const body = `{"model":"m","messages":"12345678","max_tokens":50}`
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	if _, err := transport.RoundTrip(r); err == nil {
 		t.Error("RoundTrip() = nil")
 	}
@@ -245,14 +234,10 @@ func TestSentAndNotAnswered(t *testing.T) {
 		t.Errorf("Charged = %v, want the prompt", got.Charged)
 	}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Listen()", err)
 	_ = listener.Close()
 	r, err = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listener.Addr().String()+chatPath, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	if _, err := transport.RoundTrip(r); err == nil {
 		t.Error("RoundTrip() = nil")
 	}
@@ -269,9 +254,7 @@ func TestRefusals(t *testing.T) {
 		return tr.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":5}`))
 	}
 	response, err := send(transport)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "send()", err)
 	_ = response.Body.Close()
 	var exceeded *zlimit.ExceededError
 	if _, err := send(transport); !errors.As(err, &exceeded) || exceeded.RetryAfter() != time.Minute {
@@ -279,9 +262,7 @@ func TestRefusals(t *testing.T) {
 	}
 	transport, _ = newTransport(t, limiter, ok(), llm.WithResponses())
 	response, err = send(transport)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "send()", err)
 	defer response.Body.Close()
 	var body struct {
 		Error struct{ Type, Message string }
@@ -323,9 +304,7 @@ func TestCallsHavePriority(t *testing.T) {
 		t.Cleanup(func() { _ = response.Body.Close() }) // which settles the call
 		return nil
 	}
-	if err := send(llm.WithPriority("batch")); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "send()", send(llm.WithPriority("batch")))
 	var exceeded *zlimit.ExceededError
 	if err := send(llm.WithPriority("batch")); !errors.As(err, &exceeded) || exceeded.Violations()[0].Available != 400 || exceeded.Violations()[0].Kept != 400 {
 		t.Errorf("RoundTrip() = %v, want a rejection that keeps 400 of 400", err)
@@ -366,13 +345,9 @@ func TestIncludeUsage(t *testing.T) {
 					return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, body)(r)
 				}), llm.WithIncludeUsage(), llm.WithModels(llm.Rule{"*", "m" + fmt.Sprint(size)}))
 				response, err := transport.RoundTrip(newRequest(t, chatPath, test.body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "RoundTrip()", err)
 				got, err := io.ReadAll(response.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "io.ReadAll()", err)
 				_ = response.Body.Close()
 				want := stream
 				if test.filtered {
@@ -400,9 +375,7 @@ func TestIncludeUsageDoesNotWait(t *testing.T) {
 		r, w := io.Pipe()
 		transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r), llm.WithIncludeUsage())
 		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RoundTrip()", err)
 		event := `data: {"choices":[{"delta":{"content":"a"}}],"usage":null}` + end
 		usage := `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}` + end
 		go func() {
@@ -443,9 +416,7 @@ func TestIncludeUsageAtTheEnd(t *testing.T) {
 				answer := &pieces{rest: []byte(body), lengths: func(left int) int { return left - len(body) + cut }}
 				transport, reports := newTransport(t, limiter, respond(200, kinds[cut%len(kinds)], answer), llm.WithIncludeUsage())
 				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "RoundTrip()", err)
 				got, err := io.ReadAll(response.Body)
 				if err != nil || string(got) != want {
 					t.Fatalf("cut at %d: the answer is %q, %v, want %q", cut, got, err, want)
@@ -512,9 +483,7 @@ func TestIncludeUsageElsewhere(t *testing.T) {
 				return response, err
 			}), llm.WithIncludeUsage())
 			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RoundTrip()", err)
 			got, err := io.ReadAll(response.Body)
 			if err != nil || string(got) != test.want || response.ContentLength != test.length || (response.Header.Get("Content-Length") == "") != (test.length < 0) {
 				t.Errorf("%s, %d bytes at a time: the answer is %q, %v, of length %d, want %q of length %d", test.name, size+1, got, err, response.ContentLength, test.want, test.length)
@@ -593,9 +562,7 @@ func TestLearning(t *testing.T) {
 				}
 				_, _ = io.Copy(io.Discard, response.Body)
 				_ = response.Body.Close()
-				if err := transport.Wait(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.Error(t, "Wait()", transport.Wait(t.Context()))
 			}
 			call()
 			if got := left(t, limiter, "m"); !maps.Equal(got, test.want) {

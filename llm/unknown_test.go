@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -100,9 +101,7 @@ func TestFormats(t *testing.T) {
 			payload, _ := json.Marshal(map[string]any{"bytes": []byte(p), "p": "abc"})
 			m := eventstream.Message{Payload: payload}
 			m.Headers.Set(":event-type", eventstream.StringValue("chunk"))
-			if err := eventstream.NewEncoder().Encode(&b, m); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Encode()", eventstream.NewEncoder().Encode(&b, m))
 		}
 		return b.String()
 	}

@@ -18,6 +18,7 @@ import (
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -28,9 +29,7 @@ func newProvider(t testing.TB) (*metric.MeterProvider, func() []string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	e, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "exporter.New()", err)
 	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return metric.NewMeterProvider(metric.WithReader(e)), func() (series []string) {
 		w := httptest.NewRecorder()
@@ -49,9 +48,7 @@ var scopeLabels = regexp.MustCompile(`otel_scope_\w+="[^"]*",?`)
 func TestScrape(t *testing.T) {
 	provider, scrape := newProvider(t)
 	observe, err := otelzlimit.New(provider, otelzlimit.WithEntities("vip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.New()", err)
 	for _, e := range []zlimit.Event{
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "alice", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: 1}, {Limit: "tpm", Tokens: 500}}, Duration: time.Second},
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "bob", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: 100}}, Duration: time.Second},
@@ -100,35 +97,27 @@ func TestScrape(t *testing.T) {
 func TestSlotsAndWaits(t *testing.T) {
 	provider, scrape := newProvider(t)
 	observe, err := otelzlimit.New(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.New()", err)
 	now := time.Now()
 	observed, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(observe), zlimit.WithClock(func() time.Time { return now }),
 		zlimit.WithDefaultLimits(zlimit.Slots("calls", 3), zlimit.PerSecond("rps", 1, zlimit.Burst(1))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	request := func(consume zlimit.Amounts) zlimit.Request {
 		return zlimit.Request{Entity: "alice", Resource: "api", Consume: consume}
 	}
 	var leases []*zlimit.Lease
 	for _, consume := range []zlimit.Amounts{{"calls": 1, "rps": 1}, {"calls": 1}, {"calls": 1}} {
 		lease, err := observed.Acquire(t.Context(), request(consume))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Acquire()", err)
 		leases = append(leases, lease)
 	}
-	if err := errors.Join(leases[0].Rollback(t.Context()), leases[1].Commit(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback() and Commit()", errors.Join(leases[0].Rollback(t.Context()), leases[1].Commit(t.Context())))
 	for range 3 {
 		if _, err := observed.Reserve(t.Context(), request(zlimit.Amounts{"rps": 1}), zlimit.MaxWait(1500*time.Millisecond)); err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 	}
-	check := func(want ...string) {
+	verify := func(want ...string) {
 		t.Helper()
 		got := scrape()
 		for _, line := range want {
@@ -145,7 +134,7 @@ func TestSlotsAndWaits(t *testing.T) {
 			t.Logf("the scrape is\n%s", strings.Join(got, "\n"))
 		}
 	}
-	check(
+	verify(
 		`zlimit_slots{zlimit_limit="calls",zlimit_resource="api"} 1`,
 		`zlimit_request_wait_seconds_count{zlimit_resource="api",zlimit_result="ok"} 2`,
 		`zlimit_request_wait_seconds_count{zlimit_resource="api",zlimit_result="rejected"} 1`,
@@ -161,10 +150,8 @@ func TestSlotsAndWaits(t *testing.T) {
 			}
 		}
 	}
-	if err := observed.Close(); err != nil {
-		t.Fatal(err)
-	}
-	check(
+	check.Fatal(t, "Close()", observed.Close())
+	verify(
 		`zlimit_slots{zlimit_limit="calls",zlimit_resource="api"} 0`,
 		`zlimit_slots_lost_total{zlimit_limit="calls",zlimit_resource="api"} 1`,
 	)
@@ -174,9 +161,7 @@ func TestSlotsAndWaits(t *testing.T) {
 func TestSeriesDoNotGrowWithEntities(t *testing.T) {
 	provider, scrape := newProvider(t)
 	observe, err := otelzlimit.New(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.New()", err)
 	requests := 1_000_000
 	if testing.Short() {
 		requests = 10_000
@@ -200,9 +185,7 @@ func TestSeriesDoNotGrowWithEntities(t *testing.T) {
 func TestUsage(t *testing.T) {
 	provider, scrape := newProvider(t)
 	observe, err := otelzlimit.Usage(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.Usage()", err)
 	for _, r := range []llm.Report{
 		{
 			Call: llm.Call{API: llm.APIAnthropicMessages, Model: "claude-x", Stream: true}, Entity: "alice", Resource: "claude", Status: 200, Host: "api.anthropic.com:443",
@@ -268,13 +251,9 @@ func TestWrongUse(t *testing.T) {
 func TestDashboardAndAlerts(t *testing.T) {
 	provider, scrape := newProvider(t)
 	observe, err := otelzlimit.New(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.New()", err)
 	usage, err := otelzlimit.Usage(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.Usage()", err)
 	for _, kind := range []zlimit.EventKind{zlimit.EventDecision, zlimit.EventSettle, zlimit.EventStore, zlimit.EventShards} {
 		observe(t.Context(), zlimit.Event{Kind: kind, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: 1}}, WriteUnits: 1, Shards: 1})
 	}
@@ -292,9 +271,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 	metrics := regexp.MustCompile(`\b(zlimit|gen_ai)_\w+(_total|_bucket|_sum|_count|_shards|_slots)\b`)
 	for _, name := range []string{"dashboard.json", "alerts.yaml"} {
 		text, err := os.ReadFile("../docs/telemetry/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		if strings.HasSuffix(name, ".json") && !json.Valid(text) {
 			t.Errorf("%s is no JSON", name)
 		}

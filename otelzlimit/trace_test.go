@@ -11,6 +11,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -21,35 +22,23 @@ func TestTraces(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
 	observe, err := otelzlimit.Traces(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.Traces()", err)
 	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(observe), zlimit.WithClock(zlimittest.NewClock().Now))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer limiter.Close()
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 100)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 100)}}))
 	ctx, parent := provider.Tracer("test").Start(t.Context(), "request")
 	take := func(n int64) (*zlimit.Lease, error) {
 		return limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"tpm": n}})
 	}
 	first, err := take(40)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "take()", err)
 	second, err := take(50)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "take()", err)
 	if _, err := take(50); err == nil {
 		t.Fatal("150 of 100 are admitted")
 	}
-	if err := errors.Join(first.Adjust(zlimit.Amounts{"tpm": -15}), first.Commit(ctx), second.Rollback(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Adjust() and Commit() and Rollback()", errors.Join(first.Adjust(zlimit.Amounts{"tpm": -15}), first.Commit(ctx), second.Rollback(ctx)))
 	parent.End()
 	spans := recorder.Ended()
 	if len(spans) != 6 {
@@ -83,9 +72,7 @@ func TestTraces(t *testing.T) {
 func TestTracesOfFailures(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	observe, err := otelzlimit.Traces(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "otelzlimit.Traces()", err)
 	now := time.Now()
 	observe(context.Background(), zlimit.Event{
 		Kind: zlimit.EventDecision, Operation: "acquire", Result: zlimit.ResultUnavailable, Err: errors.New("no answer"), Time: now, Duration: time.Second,

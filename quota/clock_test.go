@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -45,7 +46,7 @@ func TestAClockSetBackShutsForOneWindow(t *testing.T) {
 				l := open(quota.Config{Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": c.q}, DefaultKeyQuota: c.q})
 				r := quota.Request{Model: "m", Key: "k", Input: 10}
 				if _, err := l.Reserve(ctx, r); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Reserve() = %v", err)
 				}
 				clk.advance(-365 * 24 * time.Hour)
 				var denied *quota.ExceededError
@@ -78,16 +79,12 @@ func TestAReservationOutlivesAClockSetBack(t *testing.T) {
 		for i := range held {
 			var err error
 			if held[i], err = l.Reserve(ctx, quota.Request{Model: "m", Input: 100}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Reserve() = %v", err)
 			}
 		}
 		clk.advance(-time.Hour)
-		if err := l.Check(ctx, quota.Request{Model: "m"}); err != nil { // notices the clock
-			t.Fatal(err)
-		}
-		if err := errors.Join(held[0].Settle(ctx, 30, 0), held[1].Cancel(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Check()", l.Check(ctx, quota.Request{Model: "m"}))
+		check.Fatal(t, "Settle() and Cancel()", errors.Join(held[0].Settle(ctx, 30, 0), held[1].Cancel(ctx)))
 		st, err := l.Stats(ctx, "m")
 		if err != nil || st.TPM != 30 || st.TPD != 30 || st.RPM != 1 || st.RPD != 1 {
 			t.Errorf("Stats = %+v, %v, want the 30 tokens of the one request that was settled", st, err)

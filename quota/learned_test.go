@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -43,9 +44,7 @@ func send(ctx context.Context, t *testing.T, l *quota.Limiter, resp *http.Respon
 		return resp, nil
 	})}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://provider.test/", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	got, err := tr.RoundTrip(req)
 	if (err != nil) != (resp == nil) {
 		t.Fatalf("RoundTrip = %v", err)
@@ -79,9 +78,7 @@ func TestARecordedCallCountsOnce(t *testing.T) {
 		l := open(quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 		record := func() {
 			t.Helper()
-			if err := l.RecordUsage(t.Context(), "m", 30, 20); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 30, 20))
 		}
 		ctx := quota.WithModel(t.Context(), "m")
 		send(ctx, t, l, answer(200, 59, 1000), nil)
@@ -107,9 +104,7 @@ func TestAReservedCallCountsOnce(t *testing.T) {
 			send(quota.WithModel(t.Context(), "m"), t, l, answer(200, int(99-i), int(left)), nil)
 			wantLeft(t, l, "after a response", 99-i, left)
 			if i%2 == 0 {
-				if err := r.Settle(t.Context(), 20, 30); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Settle()", r.Settle(t.Context(), 20, 30))
 				wantLeft(t, l, "after settling", 99-i, left)
 			}
 		}
@@ -126,13 +121,9 @@ func TestCallsInFlightStayCounted(t *testing.T) {
 		var later *quota.Reservation
 		send(ctx, t, l, answer(200, 50, 1000), func() { later = reserve(t, l, 10) })
 		wantLeft(t, l, "with two calls in flight", 48, 790)
-		if err := errors.Join(first.Settle(t.Context(), 1, 1), second.Settle(t.Context(), 1, 1)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Settle()", errors.Join(first.Settle(t.Context(), 1, 1), second.Settle(t.Context(), 1, 1)))
 		wantLeft(t, l, "when one of them is settled", 48, 790)
-		if err := later.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Cancel()", later.Cancel(t.Context()))
 		wantLeft(t, l, "when the other is cancelled", 49, 800)
 		reserve(t, l, 5)
 		send(ctx, t, l, answer(200, 40, 700), nil)
@@ -145,9 +136,7 @@ func TestACallSettledDuringAnotherStaysCounted(t *testing.T) {
 	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	r, other := reserve(t, l, 100), reserve(t, l, 300)
 	send(quota.WithReservation(t.Context(), r), t, l, answer(200, 50, 1000), func() {
-		if err := other.Settle(t.Context(), 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Settle()", other.Settle(t.Context(), 1, 1))
 	})
 	wantLeft(t, l, "after a response during which another call ended", 49, 700)
 }
@@ -177,17 +166,13 @@ func TestAFailedRoundTripIsTriedAgain(t *testing.T) {
 func TestLearnKeepsOpenCalls(t *testing.T) {
 	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	r := reserve(t, l, 60)
-	if err := l.Learn("m", 200, answer(200, 10, 100).Header); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Learn()", l.Learn("m", 200, answer(200, 10, 100).Header))
 	wantLeft(t, l, "with a call in flight", 9, 40)
 	var denied *quota.ExceededError
 	if _, err := l.Reserve(t.Context(), quota.Request{Model: "m", Input: 50}); !errors.As(err, &denied) || denied.Limit != quota.LimitProvider {
 		t.Errorf("Reserve(50) = %v, want refused by what the provider may have left", err)
 	}
-	if err := r.Cancel(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Cancel()", r.Cancel(t.Context()))
 	wantLeft(t, l, "when the call was cancelled", 10, 100)
 }
 
@@ -239,9 +224,7 @@ func TestTheProvidersLimitIsNamedLast(t *testing.T) {
 			Quotas:    map[string]quota.ModelQuota{"m": {MaxRPM: 2, MaxTPM: 1000}},
 			KeyQuotas: map[string]quota.ModelQuota{"k": {MaxRPM: 1}},
 		})
-		if err := l.Learn("m", 200, answer(200, 0, 1000).Header); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Learn()", l.Learn("m", 200, answer(200, 0, 1000).Header))
 		for i, c := range []struct {
 			r          quota.Request
 			scope      quota.Scope
@@ -261,9 +244,7 @@ func TestTheProvidersLimitIsNamedLast(t *testing.T) {
 				}
 			}
 			if i < 2 { // what was sent all the same
-				if err := l.Record(t.Context(), c.r); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Record()", l.Record(t.Context(), c.r))
 			}
 		}
 	})
@@ -273,9 +254,7 @@ func TestTheProvidersLimitIsNamedLast(t *testing.T) {
 func TestLearnedLimitsFollowAClockSetBack(t *testing.T) {
 	clk := newClock()
 	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: clk.Now})
-	if err := l.Learn("m", 429, http.Header{"Retry-After": {"30"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Learn()", l.Learn("m", 429, http.Header{"Retry-After": {"30"}}))
 	clk.advance(-365 * 24 * time.Hour)
 	if d, err := l.TimeUntil(t.Context(), quota.Request{Model: "m"}); err != nil || d != 30*time.Second {
 		t.Errorf("TimeUntil after the clock was set back = %v, %v, want 30s", d, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -112,9 +113,7 @@ func TestLimitsAreCheckedInOrder(t *testing.T) {
 	}
 	record := func() {
 		t.Helper()
-		if err := l.RecordUsage(ctx, "m", 30, 30); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 30, 30))
 	}
 	record()
 	if got := refusedBy(0, 0); got != quota.LimitRPM {
@@ -151,9 +150,7 @@ func TestLookingBeginsNoDay(t *testing.T) {
 	}
 	clk.advance(time.Hour)
 	first := clk.Now()
-	if err := l.RecordUsage(ctx, "m", 1, 1); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 1, 1))
 	clk.advance(23 * time.Hour)
 	if ok, _ := l.CanSend(ctx, "m", 1); ok {
 		t.Error("CanSend 23h after the first request = true, want false: its day is running")
@@ -226,25 +223,19 @@ func TestALoweredLimitCountsAtOnce(t *testing.T) {
 	l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 10}}})
 	for range 5 {
 		if _, err := l.Reserve(ctx, quota.Request{Model: "m"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 	}
-	if err := l.SetQuota(ctx, "m", quota.ModelQuota{MaxRPM: 5}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetQuota()", l.SetQuota(ctx, "m", quota.ModelQuota{MaxRPM: 5}))
 	var denied *quota.ExceededError
 	if _, err := l.Reserve(ctx, quota.Request{Model: "m"}); !errors.As(err, &denied) || denied.Max != 5 {
 		t.Errorf("Reserve after lowering the limit = %v, want refused by rpm 5", err)
 	}
-	if err := l.SetQuota(ctx, "m", quota.ModelQuota{MaxRPM: 4}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetQuota()", l.SetQuota(ctx, "m", quota.ModelQuota{MaxRPM: 4}))
 	if _, err := l.Reserve(ctx, quota.Request{Model: "m"}); !errors.As(err, &denied) || denied.Max != 4 {
 		t.Errorf("Reserve after lowering it again = %v, want refused by rpm 4", err)
 	}
-	if err := l.AddProvider(ctx, quota.ProviderAnthropic); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "AddProvider()", l.AddProvider(ctx, quota.ProviderAnthropic))
 	st, err := l.AllStats(ctx)
 	if err != nil || st["m"].MaxRPM != 4 || st["claude-opus-4"].MaxRPM != 50 {
 		t.Errorf("AllStats after AddProvider = %+v, %v, want m kept and claude-opus-4 added", st, err)
@@ -300,9 +291,7 @@ func TestReservationsCloseOnce(t *testing.T) {
 	ctx := t.Context()
 	l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 100}}})
 	r, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 50, Output: 50})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Reserve()", err)
 	var bad *quota.ValidationError
 	if err := r.Settle(ctx, -1, 0); !errors.As(err, &bad) {
 		t.Errorf("Settle(-1) = %v, want a *ValidationError", err)
@@ -329,15 +318,11 @@ func TestAResetForgetsReservations(t *testing.T) {
 	for i := range held {
 		var err error
 		if held[i], err = l.Reserve(ctx, quota.Request{Model: "m", Input: 20}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 	}
-	if err := l.ResetAll(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.RecordUsage(ctx, "m", 7, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ResetAll()", l.ResetAll(ctx))
+	check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 7, 0))
 	if err := errors.Join(held[0].Settle(ctx, 90, 0), held[1].Cancel(ctx)); err != nil {
 		t.Errorf("Settle, Cancel after a reset = %v, want nil", err)
 	}
@@ -353,20 +338,12 @@ func TestALateSettlementLeavesTheNextDayAlone(t *testing.T) {
 	clk := newClock()
 	l := newLimiter(t, quota.Config{Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxTPD: 100, MaxRPD: 10}}})
 	settled, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 60})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Reserve()", err)
 	cancelled, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 40})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Reserve()", err)
 	clk.advance(24 * time.Hour)
-	if err := l.RecordUsage(ctx, "m", 30, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(settled.Settle(ctx, 5, 0), cancelled.Cancel(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 30, 0))
+	check.Fatal(t, "Settle() and Cancel()", errors.Join(settled.Settle(ctx, 5, 0), cancelled.Cancel(ctx)))
 	if st, _ := l.Stats(ctx, "m"); st.TPD != 30 || st.RPD != 1 || !st.DayStart.Equal(clk.Now()) {
 		t.Errorf("Stats = %+v, want the 30 tokens of the new day's one request", st)
 	}
@@ -387,17 +364,13 @@ func TestHooksSeeEveryStep(t *testing.T) {
 	})
 	_, _ = l.CanSend(ctx, "m", 1)
 	r, err := l.Reserve(ctx, quota.Request{Model: "m"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Reserve()", err)
 	_, _ = l.CanSend(ctx, "m", 1)
 	_, _ = l.Reserve(ctx, quota.Request{Model: "m"})
 	_ = r.Cancel(ctx)
 	_ = l.RecordUsage(ctx, "m", 1, 1)
 	other, err := l.Reserve(ctx, quota.Request{Model: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Reserve()", err)
 	_ = other.Settle(ctx, 1, 1)
 	want := []string{"allowed", "reserved", "denied by rpm", "denied by rpm", "cancelled", "recorded", "reserved", "settled"}
 	if diff := cmp.Diff(want, got); diff != "" {

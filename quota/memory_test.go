@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // held returns the number of names that a table knows, and of entries for which
@@ -26,9 +28,7 @@ func TestMemoryFollowsOneOffKeys(t *testing.T) {
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	most := 0
 	for i := range 5 * perDay {
-		if err := l.Record(t.Context(), Request{Model: "m", Key: "key-" + strconv.Itoa(i)}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Record()", l.Record(t.Context(), Request{Model: "m", Key: "key-" + strconv.Itoa(i)}))
 		now = now.Add(24 * time.Hour / perDay)
 		if i%1000 == 0 {
 			names, _ := held(l.mem.keys)
@@ -64,19 +64,15 @@ func TestEveryCallGivesMemoryBack(t *testing.T) {
 			for i := range open {
 				var err error
 				if open[i], err = l.Reserve(ctx, Request{Model: "other"}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Reserve() = %v", err)
 				}
 			}
 			for i := range names {
-				if err := l.Record(ctx, Request{Model: "old-" + strconv.Itoa(i), Key: "key-" + strconv.Itoa(i)}); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Record()", l.Record(ctx, Request{Model: "old-" + strconv.Itoa(i), Key: "key-" + strconv.Itoa(i)}))
 			}
 			now = now.Add(24 * time.Hour)
 			for i := range open {
-				if err := use(l, &open[i]); err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "use()", use(l, &open[i]))
 			}
 			models, _ := held(l.mem.models)
 			keys, _ := held(l.mem.keys)
@@ -92,12 +88,8 @@ func TestACancelledNameIsForgotten(t *testing.T) {
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}}, nil)
 	for i := range 1000 {
 		r, err := l.Reserve(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
+		check.Fatal(t, "Cancel()", r.Cancel(t.Context()))
 	}
 	models, _ := held(l.mem.models)
 	if keys, _ := held(l.mem.keys); models != 0 || keys != 0 {
@@ -111,15 +103,11 @@ func TestABurstGivesItsRingBack(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	for range 10_000 {
-		if err := l.RecordUsage(t.Context(), "burst", 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "burst", 1, 1))
 	}
 	now = now.Add(time.Minute)
 	for range sweepEvery * shardCount {
-		if err := l.Check(t.Context(), Request{Model: "other"}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Check()", l.Check(t.Context(), Request{Model: "other"}))
 	}
 	if names, room := held(l.mem.models); names != 1 || room != 0 {
 		t.Errorf("a minute later %d names have rings for %d entries, want the one name without a ring", names, room)
@@ -134,16 +122,12 @@ func TestAClockSetBackKeepsNoName(t *testing.T) {
 	now := time.Unix(2e9, 0)
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	for i := range 1000 {
-		if err := l.Record(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Record()", l.Record(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)}))
 	}
 	now = time.Unix(1e9, 0)
 	for range 3 {
 		for range sweepEvery * shardCount {
-			if err := l.Check(t.Context(), Request{Model: "other"}); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Check()", l.Check(t.Context(), Request{Model: "other"}))
 		}
 		now = now.Add(24 * time.Hour)
 	}

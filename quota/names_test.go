@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -38,7 +39,7 @@ func TestUnknownModelsAreRefused(t *testing.T) {
 					_, until := l.TimeUntil(ctx, r)
 					return map[string]error{"CanSend": canSend, "Check": l.Check(ctx, r), "Reserve": reserve, "Wait": wait, "TimeUntil": until}
 				}
-				check := func(when string, refused bool) {
+				verify := func(when string, refused bool) {
 					t.Helper()
 					for call, err := range calls() {
 						var unknown *quota.UnknownModelError
@@ -50,7 +51,7 @@ func TestUnknownModelsAreRefused(t *testing.T) {
 						}
 					}
 				}
-				check("of an unknown model", c.refused)
+				verify("of an unknown model", c.refused)
 				if !c.refused {
 					return
 				}
@@ -61,11 +62,9 @@ func TestUnknownModelsAreRefused(t *testing.T) {
 				if st, err := l.Stats(ctx, r.Model); err != nil || st.RPM != 1 {
 					t.Errorf("Stats = %+v, %v, want the one request", st, err)
 				}
-				check("of an unknown model that was recorded", true)
-				if err := l.SetQuota(ctx, r.Model, quota.ModelQuota{}); err != nil {
-					t.Fatal(err)
-				}
-				check("of a model that got a quota, without limits", false)
+				verify("of an unknown model that was recorded", true)
+				check.Fatal(t, "SetQuota()", l.SetQuota(ctx, r.Model, quota.ModelQuota{}))
+				verify("of a model that got a quota, without limits", false)
 			})
 		}
 	})
@@ -100,12 +99,8 @@ func TestAReleaseCountsAsItsModel(t *testing.T) {
 			"x-2024-04-09":                   "x-2024", // the longest
 		} {
 			before, err := l.Stats(ctx, want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := l.RecordUsage(ctx, model, 1, 1); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Stats()", err)
+			check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, model, 1, 1))
 			after, err := l.Stats(ctx, want)
 			if err != nil || after.RPM != before.RPM+1 {
 				t.Errorf("%s does not count as %s: %d requests after %d, %v", model, want, after.RPM, before.RPM, err)
@@ -127,14 +122,12 @@ func TestAReleaseCountsAsItsModel(t *testing.T) {
 			t.Errorf("Check of the second request = %v, want nil", err)
 		}
 		if _, err := l.Reserve(ctx, quota.Request{Model: "x-2024"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Reserve() = %v", err)
 		}
 		if _, err := l.Reserve(ctx, quota.Request{Model: "x-2024-04-09"}); !errors.As(err, &denied) || denied.Name != "x-2024" {
 			t.Errorf("Reserve of the third = %v, want refused by the limit of x-2024", err)
 		}
-		if err := l.Reset(ctx, "x-2024-04-09"); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reset()", l.Reset(ctx, "x-2024-04-09"))
 		if _, err := l.Reserve(ctx, quota.Request{Model: "x-2024"}); err != nil {
 			t.Errorf("Reserve after a reset of its release = %v, want nil", err)
 		}
@@ -148,7 +141,7 @@ func TestQuotasOfAFileMakeModelsKnown(t *testing.T) {
 	for i := range limiter {
 		var err error
 		if limiter[i], err = quota.NewWithSQLite(ctx, path); err != nil {
-			t.Fatal(err)
+			t.Fatalf("quota.NewWithSQLite() = %v", err)
 		}
 		defer func() { _ = limiter[i].Close() }()
 	}
@@ -156,9 +149,7 @@ func TestQuotasOfAFileMakeModelsKnown(t *testing.T) {
 	if _, err := limiter[1].CanSend(ctx, "new-2026-01-01", 1); !errors.As(err, &unknown) {
 		t.Errorf("CanSend = %v, want an *UnknownModelError", err)
 	}
-	if err := limiter[0].SetQuota(ctx, "new", quota.ModelQuota{MaxRPM: 1}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetQuota()", limiter[0].SetQuota(ctx, "new", quota.ModelQuota{MaxRPM: 1}))
 	if _, err := limiter[1].Reserve(ctx, quota.Request{Model: "new-2026-01-01"}); err != nil {
 		t.Errorf("Reserve of a release of what is in the file = %v, want nil", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -20,7 +21,7 @@ func TestWhatHasHappenedIsRecorded(t *testing.T) {
 		for i := range held {
 			var err error
 			if held[i], err = l.Reserve(ended, quota.Request{Model: "m", Input: 500}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Reserve() = %v", err)
 			}
 		}
 		end()
@@ -54,13 +55,9 @@ func (stuckStore) Settle(ctx context.Context, _ quota.Ticket, _, _ int64) error 
 func TestAStuckStoreIsNotWaitedForForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := quota.NewWithStore(t.Context(), stuckStore{}, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "quota.NewWithStore()", err)
 		r, err := l.Reserve(t.Context(), quota.Request{Model: "m"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
 		cause := errors.New("the user went away")
 		ctx, leave := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Hour, func() { leave(cause) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -30,16 +31,12 @@ func respond(t *testing.T, status int, headers ...string) (url string, client *h
 func call(t *testing.T, tr *quota.Transport, url, model string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(quota.WithModel(t.Context(), model), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	resp, err := (&http.Client{Transport: tr}).Do(req)
 	if err != nil {
 		t.Fatalf("request = %v", err)
 	}
-	if err := resp.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Body.Close()", resp.Body.Close())
 }
 
 func TestTransportLearnsFromHeaders(t *testing.T) {
@@ -141,9 +138,7 @@ func TestLearnedLimitsRefuse(t *testing.T) {
 	if ok, err := l.CanSend(ctx, "other", 60); !ok || err != nil {
 		t.Errorf("CanSend of another model = %v, %v, want true", ok, err)
 	}
-	if err := r.Cancel(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Cancel()", r.Cancel(ctx))
 	if _, err := reserve(100); err != nil {
 		t.Errorf("Reserve(100) after a cancellation = %v, want nil", err)
 	}
@@ -178,18 +173,14 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 	h := http.Header{}
 	h.Set("x-ratelimit-remaining-requests", "5")
 	h.Set("x-ratelimit-reset-requests", "30s")
-	if err := l.Learn("m", 200, h); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Learn()", l.Learn("m", 200, h))
 	for i, want := range []int64{4, 4, 4} {
 		_, err := l.Reserve(ctx, quota.Request{Model: "m"})
 		if got, _ := l.Learned("m"); (err == nil) != (i == 0) || got.Requests.Left != want {
 			t.Errorf("after Reserve %d (%v) the provider has %d left, want %d", i, err, got.Requests.Left, want)
 		}
 	}
-	if err := l.RecordUsage(ctx, "m", 1, 1); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 1, 1))
 	if got, _ := l.Learned("m"); got.Requests.Left != 3 {
 		t.Errorf("after RecordUsage the provider has %d left, want 3", got.Requests.Left)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -29,9 +30,7 @@ func TestWaitSendsWhenTheWindowHasRoom(t *testing.T) {
 func TestWaitersAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 100}}})
-		if err := l.RecordUsage(t.Context(), "m", 100, 0); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 100, 0))
 		served := make(chan int, 8)
 		sizes := []int{90, 5, 5, 60, 40}
 		for i, size := range sizes {
@@ -76,9 +75,7 @@ func TestWaitWakesWhenSomethingIsGivenBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 100}}})
 				r, err := l.Reserve(t.Context(), quota.Request{Model: "m", Input: 100})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "Reserve()", err)
 				start := time.Now()
 				time.AfterFunc(7*time.Second, func() {
 					if err := give(t.Context(), l, &r); err != nil {
@@ -96,9 +93,7 @@ func TestWaitWakesWhenSomethingIsGivenBack(t *testing.T) {
 func TestWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1}}})
-		if err := l.RecordUsage(t.Context(), "m", 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 1, 1))
 		cause := errors.New("the user went away")
 		gone, leave := context.WithCancelCause(t.Context())
 		first := make(chan error)
@@ -162,7 +157,7 @@ func TestWaitersOfOtherKeysPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, DefaultKeyQuota: quota.ModelQuota{MaxRPM: 1}})
 		if _, err := l.Wait(t.Context(), quota.Request{Model: "m", Key: "slow"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Wait() = %v", err)
 		}
 		done := make(chan error)
 		go func() { _, err := l.Wait(t.Context(), quota.Request{Model: "m", Key: "slow"}); done <- err }()
@@ -182,9 +177,7 @@ func TestWaitersOfOtherKeysPass(t *testing.T) {
 func TestWaitFailsAtOnceWhenTheDeadlineIsTooNear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1, MaxTPM: 100}}})
-		if err := l.RecordUsage(t.Context(), "m", 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 1, 1))
 		start := time.Now()
 		short := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

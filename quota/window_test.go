@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestIndexMatchesAMap holds the index against the built-in map, with hashes
@@ -59,16 +61,14 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 	ring := func() int { return len(sh.index.find(h, "m").buf) }
 
 	for range 100_000 {
-		if err := l.RecordUsage(ctx, "m", 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 1, 1))
 	}
 	if got := ring(); got < 100_000 || got > 200_000 {
 		t.Fatalf("ring for 100,000 entries holds %d, want at most twice as many", got)
 	}
 	now = now.Add(time.Minute)
 	if _, err := l.Stats(ctx, "m"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Stats() = %v", err)
 	}
 	if got := ring(); got > 8 {
 		t.Errorf("ring when all has aged out holds %d, want at most 8", got)
@@ -77,13 +77,9 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 	// Reservations taken back at once must not pile up behind one that stays.
 	for i := range 50_000 {
 		r, err := l.Reserve(ctx, Request{Model: "m", Input: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
 		if i%1000 != 0 {
-			if err := r.Cancel(ctx); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Cancel()", r.Cancel(ctx))
 		}
 	}
 	if got := ring(); got > 256 {
@@ -94,25 +90,19 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 	var held []*Reservation
 	for range 10_000 {
 		r, err := l.Reserve(ctx, Request{Model: "m", Input: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Reserve()", err)
 		held = append(held, &r)
 	}
 	for i, r := range held {
 		if i%100 != 0 {
-			if err := r.Cancel(ctx); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Cancel()", r.Cancel(ctx))
 		}
 	}
 	if got := ring(); got > 1024 {
 		t.Errorf("ring for 150 entries with holes between holds %d, want at most 1024", got)
 	}
 	for i := 0; i < len(held); i += 100 { // compaction lost none of them
-		if err := held[i].Settle(ctx, 11, 0); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Settle()", held[i].Settle(ctx, 11, 0))
 	}
 	if st, _ := l.Stats(ctx, "m"); st.RPM != 150 || st.InputTPM != 50+100*11 {
 		t.Errorf("Stats = %+v, want 150 requests and %d tokens", st, 50+100*11)
@@ -125,9 +115,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	for i := range 20_000 {
-		if err := l.Record(ctx, Request{Model: "old-" + strconv.Itoa(i), Key: "key-" + strconv.Itoa(i)}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Record()", l.Record(ctx, Request{Model: "old-" + strconv.Itoa(i), Key: "key-" + strconv.Itoa(i)}))
 	}
 	names := func(tb *table) (n int) {
 		for i := range tb.shards {
@@ -140,9 +128,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 	}
 	now = now.Add(24 * time.Hour)
 	for i := range 400_000 {
-		if err := l.RecordUsage(ctx, "new-"+strconv.Itoa(i%4), 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "new-"+strconv.Itoa(i%4), 1, 1))
 		now = now.Add(time.Millisecond)
 	}
 	if m, k := names(l.mem.models), names(l.mem.keys); m != 4 || k != 0 {
@@ -160,9 +146,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 		Clock:           func() time.Time { tick += time.Millisecond; return start.Add(tick) },
 	}, nil)
 	for range 200_000 { // the ring of a full minute
-		if err := l.Record(ctx, Request{Model: "free", Key: "k", Input: 1}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Record()", l.Record(ctx, Request{Model: "free", Key: "k", Input: 1}))
 	}
 	_ = l.RecordUsage(ctx, "full", 1, 1)
 	calls := map[string]func(){

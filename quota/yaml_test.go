@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // layoutFile is a state file in the layout that programs exchange.
@@ -41,9 +43,7 @@ func fileLimiter(t *testing.T, path string, now *time.Time) *Limiter {
 
 func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ratelimits.yaml")
-	if err := os.WriteFile(path, []byte(layoutFile), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(layoutFile), 0o640))
 	now := time.Date(2026, 2, 20, 14, 32, 30, 0, time.UTC)
 	l := fileLimiter(t, path, &now)
 	if err := l.Load(t.Context()); err != nil {
@@ -99,9 +99,7 @@ func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
 		t.Skipf("no symbolic links: %v", err)
 	}
 	l := fileLimiter(t, link, &now)
-	if err := l.SetQuota(t.Context(), "m", ModelQuota{MaxRPM: 7}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetQuota()", l.SetQuota(t.Context(), "m", ModelQuota{MaxRPM: 7}))
 	if err := l.Persist(t.Context()); err != nil {
 		t.Fatalf("Persist through a link = %v", err)
 	}
@@ -121,9 +119,7 @@ func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
 func TestPersistRemovesWhatAKilledOneLeft(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{".state.yaml.1.tmp", ".state.yaml.2.tmp"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("quotas:\n  half"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, name), []byte("quotas:\n  half"), 0o600))
 	}
 	now := time.Unix(1e9, 0)
 	if err := fileLimiter(t, filepath.Join(dir, "state.yaml"), &now).Persist(t.Context()); err != nil {
@@ -139,9 +135,7 @@ func TestPersistRemovesWhatAKilledOneLeft(t *testing.T) {
 func TestFailedPersistLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.yaml")
-	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	now := time.Unix(1e9, 0)
 	if err := fileLimiter(t, path, &now).Persist(t.Context()); err == nil {
 		t.Fatal("Persist onto a directory = nil, want an error")
@@ -159,13 +153,9 @@ func TestReadersSeeWholeFiles(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	l := fileLimiter(t, path, &now)
 	for range 500 {
-		if err := l.RecordUsage(t.Context(), "m", 1, 2); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 1, 2))
 	}
-	if err := l.Persist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Persist()", l.Persist(t.Context()))
 	done := make(chan error)
 	go func() {
 		for range 20 {
@@ -227,9 +217,7 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.yaml")
-			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(c.file), 0o600))
 			now := time.Unix(1e9, 0)
 			l := fileLimiter(t, path, &now)
 			err := l.Load(t.Context())

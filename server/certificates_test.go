@@ -27,6 +27,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -45,14 +46,12 @@ func newIssuer(t *testing.T) *issuer {
 	}}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
+		t.Fatalf("ecdsa.GenerateKey() = %v", err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, a.certificate, a.certificate, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "x509.CreateCertificate()", err)
 	if a.certificate, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
+		t.Fatalf("x509.ParseCertificate() = %v", err)
 	}
 	return a
 }
@@ -76,17 +75,11 @@ func (a *issuer) sign(t *testing.T, names ...string) (certificate, key string) {
 		}
 	}
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ecdsa.GenerateKey()", err)
 	der, err := x509.CreateCertificate(rand.Reader, leaf, a.certificate, &secret.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "x509.CreateCertificate()", err)
 	private, err := x509.MarshalPKCS8PrivateKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "x509.MarshalPKCS8PrivateKey()", err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
 
@@ -100,9 +93,7 @@ func TestCallersByCertificate(t *testing.T) {
 	serve := func(callers string) *Server {
 		files["zlimitd.yaml"] = config + "tls: {certificate: tls.crt, key: tls.key, client_ca: clients.crt}\nsigning_keys: [{id: k1, file: key}]\n" + callers
 		s, _ := start(t, filepath.Join(directory(t, files), "zlimitd.yaml"))
-		if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}))
 		return s
 	}
 	closed, open := serve(`callers:
@@ -135,9 +126,7 @@ func TestCallersByCertificate(t *testing.T) {
 			c := &tls.Config{RootCAs: roots, ServerName: "localhost"}
 			if test.issuer != nil {
 				pair, err := tls.X509KeyPair(pairOf(test.issuer.sign(t, test.identity)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Fatal(t, "tls.X509KeyPair()", err)
 				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // also for another authority
 			}
 			transport := &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}
@@ -159,9 +148,7 @@ func TestCallersByCertificate(t *testing.T) {
 				options = append(options, grpc.WithPerRPCCredentials(bearer(test.key)))
 			}
 			conn, err := grpc.NewClient(test.server.GRPCAddr(), options...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "grpc.NewClient()", err)
 			defer conn.Close()
 			_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("ann"))
 			if status.Code(err) != test.grpc {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/pages"
 )
 
@@ -48,13 +49,9 @@ http_filters:
 		t.Run(test.name, func(t *testing.T) {
 			dir := directory(t, map[string]string{"envoy.yaml": test.text, "a.limits.yaml": limits, "zlimitd.yaml": config})
 			c, err := Load(filepath.Join(dir, "zlimitd.yaml"), noEnv)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Load()", err)
 			got, err := c.EnvoyWarnings(filepath.Join(dir, "envoy.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "EnvoyWarnings()", err)
 			if len(got) != len(test.want) {
 				t.Fatalf("EnvoyWarnings = %q, want %q", got, test.want)
 			}
@@ -70,13 +67,9 @@ http_filters:
 // TestExampleHasNoWarnings checks the example of docs/envoy.md.
 func TestExampleHasNoWarnings(t *testing.T) {
 	c, err := Load("examples/envoy/zlimitd.yaml", noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	envoy, err := c.EnvoyWarnings("examples/envoy/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "EnvoyWarnings()", err)
 	if diff := cmp.Diff([]string(nil), append(c.Warnings(), envoy...)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
@@ -95,9 +88,7 @@ func TestPages(t *testing.T) {
 	read := 0
 	for _, name := range []string{"docs/server.md", "docs/envoy.md"} {
 		page, err := pages.Read("..", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "pages.Read()", err)
 		for _, b := range page.Blocks {
 			if b.Language != "yaml" || !strings.Contains(b.Text, "ratelimit:") {
 				continue

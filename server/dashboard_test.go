@@ -19,6 +19,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -28,9 +29,7 @@ import (
 func browser(t *testing.T) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "cookiejar.New()", err)
 	return &http.Client{Jar: jar}
 }
 
@@ -42,19 +41,13 @@ func look(t *testing.T, c *http.Client, address string, form url.Values) (int, s
 		method, body = http.MethodPost, strings.NewReader(form.Encode())
 	}
 	r, err := http.NewRequestWithContext(t.Context(), method, address, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	reply, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Do()", err)
 	defer func() { _ = reply.Body.Close() }()
 	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "io.ReadAll()", err)
 	return reply.StatusCode, string(text)
 }
 
@@ -99,9 +92,7 @@ func TestDashboardOfCallers(t *testing.T) {
 	if err == nil {
 		err = s.Reload(t.Context(), c)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load() and Reload()", err)
 	if _, body := look(t, ann, base+"/limits", nil); !strings.Contains(body, "Who is there?") {
 		t.Error("a caller that a reload removed is still signed in")
 	}
@@ -122,9 +113,7 @@ func TestNoDashboard(t *testing.T) {
 // TestDashboardAlone runs the page by itself: its link works, and it listens on the loopback alone.
 func TestDashboardAlone(t *testing.T) {
 	c, err := Load("", noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	link, ended := make(chan string, 1), make(chan error, 1)
@@ -149,9 +138,7 @@ func open(t *testing.T, c *Config) (s *Server, admin *http.Client) {
 	t.Helper()
 	var log bytes.Buffer
 	s, err := New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	link := regexp.MustCompile(`http://\S+/signin\?token=\w+`).FindString(log.String())
 	s.logger = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -160,7 +147,7 @@ func open(t *testing.T, c *Config) (s *Server, admin *http.Client) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Errorf("Run() = %v", err)
 		}
 	})
 	admin = browser(t)
@@ -177,21 +164,17 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 		"config.yaml": strings.Replace(config, "ratelimit:\n", "dashboard: true\nratelimit:\n  domains: {d: {lease: 10m}}\n", 1), "x.limits.yaml": strings.Replace(limits, "2}", "2000}", 1),
 	})
 	c, err := Load(filepath.Join(dir, "config.yaml"), noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	s, admin := open(t, c)
 	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{
 		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 100_000), zlimit.Slots("slots", 5)},
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	call := func(path, body string) map[string]any {
 		t.Helper()
 		answer, err := http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "http.Post()", err)
 		defer answer.Body.Close()
 		var reply map[string]any
 		if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
@@ -229,21 +212,15 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	ask := request("ann")
 	ask.Descriptors[0].HitsAddend = wrapperspb.UInt64(30)
 	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), ask)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ShouldRateLimit()", err)
 	const service = "/kuadrant.service.ratelimit.v1.RateLimitService/"
 	var reserved kuadrant.ReserveResponse
 	err = conn.Invoke(t.Context(), service+"Reserve", &kuadrant.ReserveRequest{Domain: "d", Descriptors: request("ben").Descriptors, Amount: 50}, &reserved)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Invoke()", err)
 	names := s.limiter.Resources.List(t.Context())
 	count := func() (n int) {
 		for of, err := range names {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Resources.List()", err)
 			n += len(s.open.Of(c.Namespace, of.ID))
 		}
 		return n
@@ -255,15 +232,13 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	settle := request("ann")
 	settle.Descriptors = []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "lease", Value: lease}}, HitsAddend: wrapperspb.UInt64(20)}}
 	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), settle); err != nil {
-		t.Fatal(err)
+		t.Fatalf("ShouldRateLimit() = %v", err)
 	}
 	if n := count(); n != 1 {
 		t.Errorf("%d leases of gateways are open after a settlement, want 1", n)
 	}
 	commit := &kuadrant.CommitRequest{Domain: "d", ReservationId: reserved.ReservationId, ActualAmount: 40}
-	if err := conn.Invoke(t.Context(), service+"Commit", commit, new(kuadrant.CommitResponse)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Invoke()", conn.Invoke(t.Context(), service+"Commit", commit, new(kuadrant.CommitResponse)))
 	if n := count(); n != 0 {
 		t.Errorf("%d leases of gateways are open after a commit, want none", n)
 	}

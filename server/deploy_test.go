@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -134,9 +135,7 @@ func decodeStrictly(t *testing.T, text string, into any) {
 // TestKubernetes decodes the manifests strictly, loads their config, and compares its ports, paths and times with the ones of the containers.
 func TestKubernetes(t *testing.T) {
 	text, err := os.ReadFile("deploy/kubernetes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	documents := strings.Split(string(text), "\n---\n")
 	if len(documents) != 4 {
 		t.Fatalf("there are %d documents, want 4", len(documents))
@@ -157,9 +156,7 @@ func TestKubernetes(t *testing.T) {
 		files[name] = strings.ReplaceAll(content, "/run/secrets/zlimitd/", "")
 	}
 	c, err := Load(filepath.Join(directory(t, files), "zlimitd.yaml"), noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	spec := deploy.Spec.Template.Spec
 	if drain := int((c.Drain.Delay + c.Drain.Timeout).Seconds()); spec.Grace <= drain {
 		t.Errorf("terminationGracePeriodSeconds = %d, want more than a drain takes, %d", spec.Grace, drain)
@@ -200,9 +197,7 @@ func TestKubernetes(t *testing.T) {
 func TestChart(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.ReadFile()", err)
 		return string(text)
 	}
 	var chart struct {
@@ -218,9 +213,7 @@ func TestChart(t *testing.T) {
 		"toJson":    func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
 		"sha256sum": func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
 	}).Parse(read("deploy/chart/templates/zlimitd.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Parse()", err)
 	decode := func(text string) (documents []map[string]any) {
 		for d := yaml.NewDecoder(strings.NewReader(text)); ; {
 			var document map[string]any
@@ -228,9 +221,7 @@ func TestChart(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				return documents
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Decode()", err)
 			documents = append(documents, document)
 		}
 	}
@@ -239,9 +230,7 @@ func TestChart(t *testing.T) {
 		decodeStrictly(t, read("deploy/chart/values.yaml"), &values)
 		change(values)
 		var out strings.Builder
-		if err := source.Execute(&out, map[string]any{"Values": values, "Release": map[string]string{"Name": name}}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Execute()", source.Execute(&out, map[string]any{"Values": values, "Release": map[string]string{"Name": name}}))
 		return decode(out.String())
 	}
 	checksum := func(deployment map[string]any) any {
@@ -270,9 +259,7 @@ func TestChart(t *testing.T) {
 // TestCompose decodes the file strictly, and compares it with the image and the drain.
 func TestCompose(t *testing.T) {
 	text, err := os.ReadFile("deploy/compose.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	var c compose
 	decodeStrictly(t, string(text), &c)
 	s := c.Services["zlimitd"]
@@ -280,9 +267,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("the service is %+v", s)
 	}
 	drain, err := Load("", noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	if grace, err := time.ParseDuration(s.Grace); err != nil || grace <= drain.Drain.Delay+drain.Drain.Timeout {
 		t.Errorf("stop_grace_period = %s, %v, want more than a drain takes", s.Grace, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -72,9 +73,7 @@ func newMesh(t *testing.T) *mesh {
 		"shop.limits.yaml": meshLimits, "llm.limits.yaml": meshTokens,
 	})
 	c, err := Load(filepath.Join(files, "zlimitd.yaml"), noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	slow := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) { // after the decision
 		if e.Kind == zlimit.EventDecision && strings.Contains(e.Resource, "slow") {
 			time.Sleep(time.Second)
@@ -82,9 +81,7 @@ func newMesh(t *testing.T) *mesh {
 	})
 	m := runMesh(t, c, nil, slow)
 	text, err := os.ReadFile("testdata/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	m.url = startEnvoy(t, binary, strings.NewReplacer(
 		"ZLIMITD", portOf(m.server.GRPCAddr()), "UPSTREAM", m.upstream, "DEAD", freePort(t)).Replace(string(text)))
 	return m
@@ -103,7 +100,7 @@ func runMesh(t *testing.T, c *Config, handler http.HandlerFunc, opts ...zlimit.O
 	c.Drain.Delay = time.Millisecond
 	var err error
 	if m.server, err = New(t.Context(), c, slog.New(slog.DiscardHandler), opts...); err != nil {
-		t.Fatal(err)
+		t.Fatalf("New() = %v", err)
 	}
 	m.limiter = m.server.limiter
 	ctx, cancel := context.WithCancel(context.Background())
@@ -122,9 +119,7 @@ func portOf(address string) string {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "net.Listen()", err)
 	defer l.Close()
 	return portOf(l.Addr().String())
 }
@@ -137,9 +132,7 @@ func startEnvoy(t *testing.T, binary, text string) string {
 	var log bytes.Buffer
 	cmd := exec.Command(binary, "-c", filepath.Join(dir, "envoy.yaml"), "--admin-address-path", admin, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning")
 	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
@@ -231,9 +224,7 @@ func (m *mesh) leave(t *testing.T, path string, headers ...string) int {
 func (m *mesh) left(t *testing.T, entity, resource string) int64 {
 	t.Helper()
 	statuses, err := m.limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	return statuses[0].Available
 }
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestExampleEnvoy runs the example of docs/envoy.md.
@@ -15,17 +17,13 @@ func TestExampleEnvoy(t *testing.T) {
 	c, err := Load(filepath.Join(dir, "zlimitd.yaml"), func(name string) string {
 		return map[string]string{"ZLIMITD_GRPC": "127.0.0.1:0", "ZLIMITD_HTTP": "127.0.0.1:0"}[name]
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	m := runMesh(t, c, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"usage": {"total_tokens": ` + r.Header.Get("x-costs") + `}}`))
 	})
 	text, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	m.url = startEnvoy(t, binary, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}\n"+strings.NewReplacer(
 		"0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0", "8081", portOf(m.server.GRPCAddr()), "9100", m.upstream).Replace(string(text)))
 	for _, test := range []struct {

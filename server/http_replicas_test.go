@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -54,9 +55,7 @@ func onEngine(t *testing.T) (path string, limiter *zlimit.RateLimiter) {
 	}
 	store := "dynamodb:" + engine.Table(t) + "?region=eu-central-1"
 	limiter, err := zlimit.Open(t.Context(), store, zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	t.Cleanup(func() { _ = limiter.Close() })
 	path = filepath.Join(directory(t, map[string]string{
 		"zlimitd.yaml": "store: " + store + "\nsigning_keys: [{id: k1, file: key}]\n" + config, "a.limits.yaml": limits, "key": strings.Repeat("k", 32),
@@ -67,9 +66,7 @@ func onEngine(t *testing.T) (path string, limiter *zlimit.RateLimiter) {
 // TestHTTPReplicas asks four replicas on one table at the same time. They admit exactly what the limit allows.
 func TestHTTPReplicas(t *testing.T) {
 	path, limiter := onEngine(t)
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "jobs"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMonth("jobs", 100)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "jobs"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMonth("jobs", 100)}}))
 	const replicas, calls = 4, 2000
 	transport := &http.Transport{MaxConnsPerHost: 100, MaxIdleConnsPerHost: 100}
 	defer transport.CloseIdleConnections()
@@ -109,20 +106,14 @@ type replica struct {
 func startReplica(t *testing.T, path string) *replica {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.Executable()", err)
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), replicaConfig+"="+path)
 	var failure bytes.Buffer
 	cmd.Stderr = &failure
 	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "StdoutPipe()", err)
+	check.Fatal(t, "Start()", cmd.Start())
 	r := &replica{cmd: cmd}
 	t.Cleanup(r.kill)
 	lines := bufio.NewScanner(output)
@@ -157,9 +148,7 @@ func anywhere[T any](t *testing.T, replicas []*replica, call func(*client.Client
 func TestKilledReplica(t *testing.T) {
 	path, limiter := onEngine(t)
 	const all, estimate, workers, rounds = 1_000_000, 100, 12, 12
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "tokens"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMonth("tokens", all)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "tokens"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMonth("tokens", all)}}))
 	replicas := []*replica{startReplica(t, path), startReplica(t, path), startReplica(t, path)}
 	var settled, done atomic.Int64
 	var group sync.WaitGroup
@@ -207,9 +196,7 @@ func TestKilledReplica(t *testing.T) {
 	var used int64
 	for i := range 4 {
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "entity-" + strconv.Itoa(i), Resource: "tokens"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		used += all - statuses[0].Available
 	}
 	if leaked := used - settled.Load(); leaked < 0 || leaked > 2*workers*estimate || done.Load() != workers*rounds {

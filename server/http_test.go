@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -16,15 +17,11 @@ import (
 // TestHTTP asks a server by its client, and drains it while one waits and another reads events.
 func TestHTTP(t *testing.T) {
 	s, end := start(t, filepath.Join(directory(t, map[string]string{"zlimitd.yaml": config, "a.limits.yaml": limits}), "zlimitd.yaml"))
-	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}))
 	c := &client.Client{URL: "http://" + s.HTTPAddr()}
 	request := client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 600}, Lease: "1m"}
 	acquired, err := c.Acquire(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire()", err)
 	var problem *client.Problem
 	if _, err := c.Acquire(t.Context(), request); !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter == 0 {
 		t.Errorf("Acquire beyond the limit = %v, want 429 and Retry-After", err)
@@ -42,9 +39,7 @@ func TestHTTP(t *testing.T) {
 	}
 
 	answer, err := http.Get(c.URL + "/v1/events?kinds=decision") //nolint:bodyclose // it ends with the server
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.Get()", err)
 	lines := bufio.NewScanner(answer.Body)
 	lines.Scan()
 	waited := make(chan error, 1)
@@ -76,9 +71,7 @@ func TestHTTP(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	dir := directory(t, map[string]string{"zlimitd.yaml": "namespaces: [second]\nsetup: true\n" + config, "a.limits.yaml": limits})
 	s, _ := start(t, filepath.Join(dir, "zlimitd.yaml"))
-	if err := s.others["second"].Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", s.others["second"].Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}))
 	request := client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 600}}
 	if _, err := (&client.Client{URL: "http://" + s.HTTPAddr(), Namespace: "second"}).Acquire(t.Context(), request); err != nil {
 		t.Errorf("Acquire in the second namespace = %v, want nil", err)

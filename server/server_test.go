@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // directory returns a directory with files.
@@ -28,9 +30,7 @@ func directory(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -45,13 +45,9 @@ const config = "grpc: 127.0.0.1:0\nhttp: 127.0.0.1:0\ndrain: {delay: 1ms, timeou
 func start(t *testing.T, path string) (s *Server, end func() error) {
 	t.Helper()
 	c, err := Load(path, noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
 	s, err = New(t.Context(), c, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -65,9 +61,7 @@ func start(t *testing.T, path string) (s *Server, end func() error) {
 		return <-done
 	}
 	t.Cleanup(func() {
-		if err := end(); err != nil {
-			t.Error(err)
-		}
+		check.Error(t, "end()", end())
 	})
 	return s, end
 }
@@ -75,9 +69,7 @@ func start(t *testing.T, path string) (s *Server, end func() error) {
 func dial(t *testing.T, s *Server) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -90,14 +82,10 @@ func request(user string) *pb.RateLimitRequest {
 func get(t *testing.T, s *Server, path string) (int, string) {
 	t.Helper()
 	answer, err := http.Get("http://" + s.HTTPAddr() + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.Get()", err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "io.ReadAll()", err)
 	return answer.StatusCode, string(body)
 }
 
@@ -129,16 +117,10 @@ func TestServe(t *testing.T) {
 		}
 	}
 
-	if err := os.WriteFile(filepath.Join(dir, "a.limits.yaml"), []byte(strings.Replace(limits, "2}", "9}", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, "a.limits.yaml"), []byte(strings.Replace(limits, "2}", "9}", 1)), 0o600))
 	changed, err := Load(path, noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reload(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Load()", err)
+	check.Fatal(t, "Reload()", s.Reload(t.Context(), changed))
 	if got, err := client.ShouldRateLimit(t.Context(), request("bob")); err != nil || got.Statuses[0].LimitRemaining != 8 {
 		t.Errorf("ShouldRateLimit after the reload = %v, %v, want 8 left", got, err)
 	}
@@ -167,9 +149,7 @@ func TestDrain(t *testing.T) {
 	conn := dial(t, s)
 	client, health := pb.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
 	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Watch()", err)
 	if got, err := watch.Recv(); err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Fatalf("Watch = %v, %v", got, err)
 	}
@@ -272,9 +252,7 @@ func TestRarely(t *testing.T) {
 			t.Error("the answer to a client that is gone = nil, want an error")
 		}
 		for range 100 {
-			if err := ask(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "ask()", ask(t.Context()))
 			time.Sleep(99 * time.Millisecond)
 		}
 		if asked != 1+10 {
@@ -292,9 +270,7 @@ func TestFailedStart(t *testing.T) {
 		func(c *Config) { c.TLS.Certificate = "none.pem" },
 	} {
 		c, err := Load("", noEnv)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Load()", err)
 		c.GRPC = "127.0.0.1:0"
 		change(c)
 		if _, err := New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil))); err == nil {

@@ -207,8 +207,7 @@ func TestValidation(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := l.Acquire(context.Background(), test.r)
-			var invalid *zlimit.ValidationError
-			if !errors.As(err, &invalid) || invalid.Field != test.field || invalid.Reason == "" {
+			if invalid(err).Field != test.field || invalid(err).Reason == "" {
 				t.Errorf("Acquire() = %v, want a ValidationError about %s", err, test.field)
 			}
 		})

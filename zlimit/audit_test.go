@@ -362,8 +362,7 @@ func TestTableAuditRetention(t *testing.T) {
 			}
 		}
 		for _, d := range []time.Duration{-zlimit.Day, time.Hour, (zlimit.MaxRetentionDays + 1) * zlimit.Day} {
-			var invalid *zlimit.ValidationError
-			if err := l.SetAuditRetention(ctx, d); !errors.As(err, &invalid) || invalid.Field != "audit retention" {
+			if err := l.SetAuditRetention(ctx, d); invalid(err).Field != "audit retention" {
 				t.Errorf("SetAuditRetention(%v) = %v, want a ValidationError", d, err)
 			}
 		}

@@ -179,8 +179,7 @@ func TestCascadeInput(t *testing.T) {
 		l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, zlimit.Config{Limits: limits, Cascade: "sometimes"}),
 		l.Resources.Put(ctx, zlimit.Resource{ID: "r", Cascade: "sometimes"}),
 	} {
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != "cascade" {
+		if invalid(err).Field != "cascade" {
 			t.Errorf("error %v, want one about cascade", err)
 		}
 	}

@@ -177,8 +177,7 @@ func TestAdjustBeyondWhatCanBeCounted(t *testing.T) {
 	lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
 	most := zlimit.Amounts{"tpd": zlimit.MaxTokens - 1}
 	check.Fatal(t, "Adjust()", lease.Adjust(most))
-	var invalid *zlimit.ValidationError
-	if err := lease.Adjust(most); !errors.As(err, &invalid) || invalid.Field != "adjust[tpd]" {
+	if err := lease.Adjust(most); invalid(err).Field != "adjust[tpd]" {
 		t.Errorf("Adjust() = %v, want an error of adjust[tpd]", err)
 	}
 	check.Error(t, "Rollback()", lease.Rollback(t.Context()))

@@ -92,8 +92,7 @@ func TestUpdateRefuses(t *testing.T) {
 	} {
 		bad := e
 		change(&bad)
-		var invalid *zlimit.ValidationError
-		if _, err := l.Entities.Update(ctx, bad); !errors.As(err, &invalid) || invalid.Field != name {
+		if _, err := l.Entities.Update(ctx, bad); invalid(err).Field != name {
 			t.Errorf("Update() with a bad %s = %v, want a ValidationError of it", name, err)
 		}
 	}

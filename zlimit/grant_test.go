@@ -94,8 +94,7 @@ func TestGrantRepeated(t *testing.T) {
 		}
 		refused := func(id string, until time.Time, amounts zlimit.Amounts) {
 			t.Helper()
-			var invalid *zlimit.ValidationError
-			if made, err := topUp(id, until, amounts); !errors.As(err, &invalid) || invalid.Field != "operation id" {
+			if made, err := topUp(id, until, amounts); invalid(err).Field != "operation id" {
 				t.Errorf("TopUp() of %v until %v = %+v, %v, want an error of the ID", amounts, until, made, err)
 			}
 		}
@@ -133,13 +132,7 @@ func TestGrantRepeated(t *testing.T) {
 		if _, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: "weekend"}); err == nil {
 			t.Error("a reset with the ID of a grant is done")
 		}
-		told := 0
-		for _, e := range events(t, l, "key-1", zlimit.AuditQuery{}) {
-			if e.Action == zlimit.ActionBucketToppedUp {
-				told++
-			}
-		}
-		if told != 2 {
+		if told := count(actions(t, l, "key-1"), zlimit.ActionBucketToppedUp); told != 2 {
 			t.Errorf("%d events tell of top-ups, want two", told)
 		}
 	})
@@ -247,8 +240,7 @@ func TestGrantRefuses(t *testing.T) {
 		{"rpd", 9_223_372_036_854_775, until, "amounts[rpd]", "is too much beside what is there"},
 	} {
 		_, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{test.limit: test.amount}, Until: test.until})
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.HasPrefix(invalid.Reason, test.reason) {
+		if invalid(err).Field != test.field || !strings.HasPrefix(invalid(err).Reason, test.reason) {
 			t.Errorf("TopUp() of %+v = %v", test, err)
 		}
 	}

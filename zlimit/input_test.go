@@ -29,11 +29,10 @@ func TestCredentialsInEndpoints(t *testing.T) {
 		"dynamodb:t?endpoint=http://key:hunter2@127.0.0.1:8000",
 	} {
 		_, err := zlimit.Open(context.Background(), name)
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != "store" {
+		if invalid(err).Field != "store" {
 			t.Fatalf("Open(%q) = %v, want a ValidationError of the store", name, err)
 		}
-		if text := fmt.Sprintf("%v %+v", err, *invalid); strings.Contains(text, "hunter2") {
+		if text := fmt.Sprintf("%v %+v", err, invalid(err)); strings.Contains(text, "hunter2") {
 			t.Errorf("Open(%q) tells the password: %s", name, text)
 		}
 	}

@@ -153,6 +153,15 @@ func reject(tb check.TB, l *zlimit.RateLimiter, r zlimit.Request) *zlimit.Exceed
 	return exceeded
 }
 
+// invalid returns what is wrong with a call whose input is bad; nothing, if the error is another one.
+func invalid(err error) (bad zlimit.ValidationError) {
+	var of *zlimit.ValidationError
+	if errors.As(err, &of) {
+		bad = *of
+	}
+	return bad
+}
+
 // burst acquires one token of rpm that many times and returns how many were admitted.
 func burst(tb check.TB, l *zlimit.RateLimiter, times int) (admitted int) {
 	tb.Helper()

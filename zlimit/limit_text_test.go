@@ -49,8 +49,7 @@ func TestLimitText(t *testing.T) {
 		"a=1/month":  "limit",
 	} {
 		kept := zlimit.PerDay("kept", 1)
-		var invalid *zlimit.ValidationError
-		if err := kept.UnmarshalText([]byte(text)); !errors.As(err, &invalid) || invalid.Field != field || kept != zlimit.PerDay("kept", 1) {
+		if err := kept.UnmarshalText([]byte(text)); invalid(err).Field != field || kept != zlimit.PerDay("kept", 1) {
 			t.Errorf("UnmarshalText(%q) = %v, %v, want a ValidationError of %s", text, kept, err, field)
 		}
 	}

@@ -139,17 +139,10 @@ func TestResetOnce(t *testing.T) {
 			t.Errorf("%+v: %d rpd are available, want 40", fault, rpd)
 		}
 		_, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: "ticket-17", Limits: []string{"rpd"}})
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != "operation id" {
+		if invalid(err).Field != "operation id" {
 			t.Errorf("%+v: another operation with the ID = %v", fault, err)
 		}
-		told := 0
-		for _, e := range events(t, l, "key-1", zlimit.AuditQuery{}) {
-			if e.Action == zlimit.ActionBucketReset {
-				told++
-			}
-		}
-		if told != 1 {
+		if told := count(actions(t, l, "key-1"), zlimit.ActionBucketReset); told != 1 {
 			t.Errorf("%+v: %d events tell of the reset, want one", fault, told)
 		}
 	}
@@ -172,16 +165,14 @@ func TestResetRefuses(t *testing.T) {
 		{"limits", zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"tpd"}}},
 	} {
 		_, err := l.Limits.Reset(t.Context(), test.r)
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != test.field {
+		if invalid(err).Field != test.field {
 			t.Errorf("Reset(%+v) = %v, want an error of %s", test.r, err, test.field)
 		}
 	}
 	_, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"slots"}})
 	_, of := grant(t, l, "slots", 1, time.Time{})
 	for field, err := range map[string]error{"limits": err, "amounts": of} {
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != field || !strings.Contains(invalid.Reason, "neither reset nor topped up") {
+		if invalid(err).Field != field || !strings.Contains(invalid(err).Reason, "neither reset nor topped up") {
 			t.Errorf("of slots: %v", err)
 		}
 	}
@@ -349,8 +340,7 @@ func TestTopUpOnce(t *testing.T) {
 			t.Errorf("%+v: %d rpd are available, want 15", fault, rpd)
 		}
 		r.Amounts["rpd"]++
-		var invalid *zlimit.ValidationError
-		if _, err := l.Limits.TopUp(t.Context(), r); !errors.As(err, &invalid) || invalid.Field != "operation id" {
+		if _, err := l.Limits.TopUp(t.Context(), r); invalid(err).Field != "operation id" {
 			t.Errorf("%+v: another top-up with the ID = %v", fault, err)
 		}
 	}
@@ -367,8 +357,7 @@ func TestTopUpRefuses(t *testing.T) {
 		{"amounts", nil}, {"amounts[rpd]", zlimit.Amounts{"rpd": 0}}, {"amounts[a b]", zlimit.Amounts{"a b": 1}}, {"amounts", zlimit.Amounts{"tpd": 1}},
 	} {
 		_, err := l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: test.amounts})
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != test.field {
+		if invalid(err).Field != test.field {
 			t.Errorf("TopUp() of %v = %v, want an error of %s", test.amounts, err, test.field)
 		}
 	}
@@ -416,13 +405,7 @@ func TestOperationsAtOnce(t *testing.T) {
 			if want := min(100-test.taken+25, 100); available(t, first, "rpd") != want {
 				t.Errorf("%d rpd are available, want %d", available(t, first, "rpd"), want)
 			}
-			told := 0
-			for _, e := range events(t, first, "key-1", zlimit.AuditQuery{}) {
-				if e.Action == zlimit.ActionBucketToppedUp {
-					told++
-				}
-			}
-			if told != 1 {
+			if told := count(actions(t, first, "key-1"), zlimit.ActionBucketToppedUp); told != 1 {
 				t.Errorf("%d events tell of the top-up, want one", told)
 			}
 		})

@@ -1,7 +1,6 @@
 package zlimit_test
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -30,8 +29,7 @@ func TestUSD(t *testing.T) {
 	}
 	for _, dollars := range []int64{0, -1, math.MinInt64, 9_223_373, 1 << 40, math.MaxInt64} {
 		err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", dollars, zlimit.PerMonth)}})
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != "limits[usd] capacity" {
+		if invalid(err).Field != "limits[usd] capacity" {
 			t.Errorf("Set() of %d dollars = %v", dollars, err)
 		}
 	}

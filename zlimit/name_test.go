@@ -121,8 +121,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"PK", "ttl", "GSI1PK", zlimit.DefaultResource} {
-		var invalid *zlimit.ValidationError
-		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: name}); !errors.As(err, &invalid) || invalid.Reason != "is reserved" {
+		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: name}); invalid(err).Reason != "is reserved" {
 			t.Errorf("resource %s: %v, want it reserved", name, err)
 		}
 		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: name, Resource: zlimit.Name(name)}); !errors.Is(err, zlimit.ErrNoLimits) { // entities are not attributes

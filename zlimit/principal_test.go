@@ -2,7 +2,6 @@ package zlimit_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -75,8 +74,7 @@ func TestInvalidPrincipalOfACall(t *testing.T) {
 			"Setup":  l.Setup(bad),
 			"Run":    run,
 		} {
-			var invalid *zlimit.ValidationError
-			if !errors.As(err, &invalid) || invalid.Field != "principal" || invalid.Value != name {
+			if invalid(err).Field != "principal" || invalid(err).Value != name {
 				t.Errorf("%s() by principal %q = %v, want a ValidationError", what, name, err)
 			}
 		}

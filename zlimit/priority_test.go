@@ -77,8 +77,7 @@ func TestBadPriority(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	r := ask(zlimit.Amounts{"rpm": 1})
 	r.Priority = "no such name"
-	var invalid *zlimit.ValidationError
-	if _, err := l.Acquire(t.Context(), r); !errors.As(err, &invalid) || invalid.Field != "priority" {
+	if _, err := l.Acquire(t.Context(), r); invalid(err).Field != "priority" {
 		t.Errorf("a priority with spaces: %v", err)
 	}
 	for _, limit := range []zlimit.Limit{
@@ -86,7 +85,7 @@ func TestBadPriority(t *testing.T) {
 		zlimit.PerMinute("rpm", 1).Floor("batch", 20).Floor("batch", 30),
 	} {
 		err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{limit}})
-		if !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, "[rpm] floors") || invalid.Value != limit.Floors {
+		if bad := invalid(err); !strings.HasSuffix(bad.Field, "[rpm] floors") || bad.Value != limit.Floors {
 			t.Errorf("%q: %v", limit.Floors, err)
 		}
 	}

@@ -359,16 +359,18 @@ func TestRepeatedRequestsMeet(t *testing.T) {
 // A lossy store loses the reply to one write: before it is done, or after.
 type lossy struct {
 	store.Around
-	mu     sync.Mutex
-	writes int
-	at     int
-	done   bool
+	faulttest.Nth // the write
+
+	done bool
 }
 
-func newLossy(s store.Store) *lossy {
-	l := &lossy{}
+func newLossy(s store.Store, done bool) *lossy {
+	l := &lossy{done: done}
 	l.Around = store.Around{Store: s, Call: func(ctx context.Context, c *store.Call, do func(context.Context) error) error {
-		if len(c.Writes) == 0 || !l.next() {
+		if len(c.Writes) == 0 {
+			return do(ctx)
+		}
+		if is, _ := l.Count(); !is {
 			return do(ctx)
 		}
 		if l.done {
@@ -377,27 +379,6 @@ func newLossy(s store.Store) *lossy {
 		return &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errors.New("no reply")}
 	}}
 	return l
-}
-
-// lose makes the store lose the reply to a write, from 1; 0 for none.
-func (l *lossy) lose(at int, done bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.writes, l.at, l.done = 0, at, done
-}
-
-// lost reports whether a reply was lost.
-func (l *lossy) lost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.at > 0 && l.writes >= l.at
-}
-
-func (l *lossy) next() (lost bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.writes++
-	return l.writes == l.at
 }
 
 // onceCases are buckets in which requests with an ID are repeated.
@@ -447,7 +428,7 @@ func TestRepliesToRequestsAreLost(t *testing.T) {
 		for n, test := range onceCases {
 			for m, done := range []bool{false, true} {
 				for at := 1; ; at++ {
-					s := newLossy(store.Of(base))
+					s := newLossy(store.Of(base), done)
 					c := newClock()
 					ns := fmt.Sprintf("lost-%d-%d-%d", n, m, at)
 					open := func() *zlimit.RateLimiter {
@@ -457,10 +438,10 @@ func TestRepliesToRequestsAreLost(t *testing.T) {
 					prepareOnce(t, l, test.fresh, test.shards)
 					limit, tokens := limitOf(test.request)
 					before := countedOf(t, l, limit)
-					s.lose(at, done)
+					s.Await(at)
 					lease, err := l.Acquire(ctx, test.request)
-					lost := s.lost()
-					s.lose(0, false)
+					lost := s.Came()
+					s.Await(0)
 					if err != nil {
 						var outage *zlimit.UnavailableError
 						if !errors.As(err, &outage) || !outage.Unknown {

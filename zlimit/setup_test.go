@@ -2,7 +2,6 @@ package zlimit_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -52,8 +51,7 @@ func TestTableForAMixedFleet(t *testing.T) {
 	plain := engine.Table(t)
 	newLimiter(t, dynamo.New(engine.Client(), plain), zlimit.WithSetup())
 	_, err := zlimit.New(t.Context(), dynamo.New(engine.Client(), plain), zlimit.WithSetup(), mixed)
-	var invalid *zlimit.ValidationError
-	if !errors.As(err, &invalid) || invalid.Field != "mixed fleet" || !strings.Contains(err.Error(), "GSI2") || !strings.Contains(err.Error(), "cannot change") {
+	if invalid(err).Field != "mixed fleet" || !strings.Contains(err.Error(), "GSI2") || !strings.Contains(err.Error(), "cannot change") {
 		t.Errorf("New() of a table with an index of keys alone = %v, want a ValidationError that names the index", err)
 	}
 	if got := projections(plain)["GSI2"]; got != types.ProjectionTypeKeysOnly {

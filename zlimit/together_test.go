@@ -148,8 +148,7 @@ func TestAcquireAllWithLimits(t *testing.T) {
 		left("ip", "login", 10, 9)
 		left("user", "login", 5, 4)
 		_, err = l.AcquireAll(ctx, []zlimit.Request{own("key-1", "login", 0, 1), own("team", "login", 5, 1)})
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != "requests[1] limits" || invalid.Value != "team/login" {
+		if invalid(err).Field != "requests[1] limits" || invalid(err).Value != "team/login" {
 			t.Errorf("AcquireAll() of a parent by other limits = %v, want a ValidationError of requests[1]", err)
 		}
 	})

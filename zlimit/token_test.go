@@ -377,8 +377,7 @@ func TestInvalidTokens(t *testing.T) {
 		"no token": "", "another prefix": "x" + token, "a cut token": token[:len(token)-4], "a longer token": token + "AAAA",
 		"an altered token": altered(len(token) / 2), "a huge token": token + strings.Repeat("A", zlimit.MaxTokenSize),
 	} {
-		var invalid *zlimit.ValidationError
-		if err := l.Settle(ctx, text, nil); !errors.As(err, &invalid) || invalid.Field != "token" {
+		if err := l.Settle(ctx, text, nil); invalid(err).Field != "token" {
 			t.Errorf("Settle() of %s = %v, want a ValidationError", name, err)
 		}
 	}

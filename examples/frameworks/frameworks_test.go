@@ -44,11 +44,11 @@ func TestFrameworks(t *testing.T) {
 			}
 			got, err := do(r)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("do() = %v", err)
 			}
 			body, err := io.ReadAll(got.Body)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("io.ReadAll() = %v", err)
 			}
 			if got.StatusCode != want.status || got.Header.Get("RateLimit") != want.state || got.Header.Get("Retry-After") != want.resets ||
 				want.body != "" && string(body) != want.body || want.status != 200 && string(body) == "hello" {

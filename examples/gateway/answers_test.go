@@ -47,7 +47,7 @@ func replays(t *testing.T) (all []*replayed) {
 	for _, file := range names {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile() = %v", err)
 		}
 		_, rest, _ := strings.Cut(string(text), "-- request --\n")
 		request, rest, _ := strings.Cut(rest, "-- answer --\n")
@@ -107,7 +107,7 @@ func messages(t *testing.T, lines string) []byte {
 		m.Headers.Set(":message-type", eventstream.StringValue(message))
 		m.Headers.Set(header, eventstream.StringValue(name))
 		if err := eventstream.NewEncoder().Encode(&b, m); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Encode() = %v", err)
 		}
 	}
 	return b.Bytes()
@@ -140,14 +140,14 @@ func TestAnswers(t *testing.T) {
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1_000_000_000), zlimit.PerDay("requests", 1_000_000)}}
 	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithDefaultLimits(limits.Limits...))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("zlimit.Open() = %v", err)
 	}
 	if _, err := limiter.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Entities.Create() = %v", err)
 	}
 	ring, err := newKeyring([]virtualKey{{Hash: hashOf("key"), Team: "team"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newKeyring() = %v", err)
 	}
 	paths := map[string]bool{}
 	every := provider{name: "every", base: upstream.URL, header: "Authorization", key: "Bearer provider-key", rules: rules("models", "*")}
@@ -159,11 +159,11 @@ func TestAnswers(t *testing.T) {
 	}
 	meters, metrics, err := newMetrics()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newMetrics() = %v", err)
 	}
 	g, err := newGateway(limiter, ring, []provider{every}, meters, metrics, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newGateway() = %v", err)
 	}
 	front := httptest.NewServer(g)
 	defer front.Close()
@@ -178,7 +178,7 @@ func TestAnswers(t *testing.T) {
 			before := w.taken(t, "team", "models")
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/every"+call.path, strings.NewReader(call.body))
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("http.NewRequestWithContext() = %v", err)
 			}
 			for name, values := range call.asked {
 				r.Header[name] = values
@@ -202,6 +202,6 @@ func TestAnswers(t *testing.T) {
 	}
 	w.wait(t)
 	if err := limiter.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close() = %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func TestAttacks(t *testing.T) {
 		before := w.consumed(t)
 		r, err := http.NewRequestWithContext(t.Context(), attack.method, w.url, strings.NewReader(attack.body))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.NewRequestWithContext() = %v", err)
 		}
 		to.Scheme, to.Host = r.URL.Scheme, r.URL.Host
 		r.URL = to
@@ -218,29 +218,29 @@ func openGateway(t testing.TB, base string) *testbed {
 	w := &testbed{}
 	meters, metrics, err := newMetrics()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newMetrics() = %v", err)
 	}
 	limiter, err := open(t.Context(), "memory:")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("open() = %v", err)
 	}
 	for _, entity := range []string{account, "acme-batch", "acme-search"} {
 		for resource, limits := range limitsOf(zlimit.PerSecond("requests", 1e9), zlimit.PerSecond("tokens", 1e12)) {
 			if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: resource}, zlimit.Config{Limits: limits}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Limits.Set() = %v", err)
 			}
 		}
 	}
 	ring, err := newKeyring(demoKeys)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newKeyring() = %v", err)
 	}
 	w.providers = providers(func(string) string { return "provider-key" })
 	for i := range w.providers {
 		w.providers[i].base = base
 	}
 	if w.gateway, err = newGateway(limiter, ring, w.providers, meters, metrics, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("newGateway() = %v", err)
 	}
 	front := httptest.NewTLSServer(w.gateway) // an SDK sends bearer tokens nowhere else
 	w.limiter, w.url, w.client = limiter, front.URL, front.Client()
@@ -249,7 +249,7 @@ func openGateway(t testing.TB, base string) *testbed {
 		front.Close()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		if err := limiter.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close() = %v", err)
 		}
 	})
 	return w
@@ -261,7 +261,7 @@ func (w *testbed) consumed(t *testing.T) map[string]zlimit.Quantity {
 	consumed := map[string]zlimit.Quantity{}
 	for b, err := range w.limiter.Entities.Buckets(t.Context(), "acme-batch") {
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Buckets() = %v", err)
 		}
 		if tokens, ok := b.Consumed["tokens"]; ok {
 			consumed[b.Resource] = tokens

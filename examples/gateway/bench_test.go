@@ -39,14 +39,14 @@ func BenchmarkGateway(b *testing.B) {
 	defer gateway.Close()
 	to, err := url.Parse(provider.URL)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("url.Parse() = %v", err)
 	}
 	bare := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0)})
 	defer bare.Close()
 	call := func(front, accept, body string) (first, end time.Duration, err error) {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, front+"/openai/v1/chat/completions", strings.NewReader(body))
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("http.NewRequestWithContext() = %v", err)
 		}
 		r.Header.Set("Authorization", "Bearer search-key")
 		r.Header.Set("Content-Type", "application/json")
@@ -54,7 +54,7 @@ func BenchmarkGateway(b *testing.B) {
 		start := time.Now()
 		response, err := http.DefaultClient.Do(r)
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("http.DefaultClient.Do() = %v", err)
 		}
 		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
@@ -82,7 +82,7 @@ func BenchmarkGateway(b *testing.B) {
 					case err != nil && front == bare.URL: // which closes a connection to the provider now and then, and cuts its answer
 						continue
 					case err != nil:
-						b.Fatal(err)
+						b.Fatalf("call() = %v", err)
 					}
 					times[2*i], times[2*i+1] = append(times[2*i], first), append(times[2*i+1], end)
 				}

@@ -185,7 +185,7 @@ func TestResponsesInTheBackground(t *testing.T) {
 		t.Errorf("%d tokens are charged", got)
 	}
 	if _, err := c.Responses.New(t.Context(), params); err != nil {
-		t.Error(err)
+		t.Errorf("Responses.New() = %v", err)
 	}
 	if answer, err = c.Responses.Cancel(t.Context(), "resp_1"); err != nil || answer.Status != responses.ResponseStatusCancelled {
 		t.Errorf("the response is %+v, %v", answer, err)

@@ -52,19 +52,19 @@ func newTestbed(t *testing.T, dsn string, opts ...zlimit.Option) *testbed {
 	w := &testbed{clock: zlimittest.NewClock()}
 	meters, metrics, err := newMetrics()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newMetrics() = %v", err)
 	}
 	observer, err := otelzlimit.New(meters)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("otelzlimit.New() = %v", err)
 	}
 	limiter, err := open(t.Context(), dsn, append(opts, zlimit.WithClock(w.clock.Now), zlimit.WithObserver(observer))...)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("open() = %v", err)
 	}
 	ring, err := newKeyring(append([]virtualKey{{Hash: hashOf("old-key"), Team: "acme-search", Expires: time.Now().Add(-time.Second)}}, demoKeys...))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newKeyring() = %v", err)
 	}
 	provider1 := httptest.NewServer(http.HandlerFunc(w.answer))
 	to := providers(func(string) string { return "provider-key" })
@@ -74,7 +74,7 @@ func newTestbed(t *testing.T, dsn string, opts ...zlimit.Option) *testbed {
 	nobody := to[1]
 	nobody.name, nobody.base = "nobody", "http://127.0.0.1:1"
 	if w.gateway, err = newGateway(limiter, ring, append(to, nobody), meters, metrics, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("newGateway() = %v", err)
 	}
 	server := httptest.NewServer(w.gateway)
 	w.limiter, w.url, w.client = limiter, server.URL, server.Client()
@@ -94,7 +94,7 @@ func newTestbed(t *testing.T, dsn string, opts ...zlimit.Option) *testbed {
 func (w *testbed) wait(t *testing.T) {
 	for _, transport := range w.models {
 		if err := transport.Wait(context.Background()); err != nil {
-			t.Error(err)
+			t.Errorf("Wait() = %v", err)
 		}
 	}
 }
@@ -143,14 +143,14 @@ func (w *testbed) post(ctx context.Context, t *testing.T, path, key, body string
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext() = %v", err)
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	response, err := w.client.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Do() = %v", err)
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
 	return response
@@ -162,7 +162,7 @@ func (w *testbed) chat(t *testing.T, key, model string) (int, string) {
 	r := w.post(t.Context(), t, "/openai/v1/chat/completions", key, `{"stream":true,"max_tokens":3000,"model":"`+model+`"}`)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("io.ReadAll() = %v", err)
 	}
 	return r.StatusCode, string(body)
 }
@@ -171,7 +171,7 @@ func (w *testbed) left(t *testing.T, tenant, resource string) int64 {
 	t.Helper()
 	statuses, err := w.limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: tenant, Resource: resource})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Available() = %v", err)
 	}
 	return statuses[0].Available
 }
@@ -236,7 +236,7 @@ func TestClientLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := w.post(ctx, t, "/openai/v1/chat/completions", "search-key", `{"stream":true,"max_tokens":3000,"model":"gpt-4o-mini"}`)
 	if _, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil {
-		t.Fatal(err)
+		t.Fatalf("ReadString() = %v", err)
 	}
 	cancel()
 	_ = r.Body.Close()
@@ -277,10 +277,10 @@ func TestOrganizationsAreLimited(t *testing.T) {
 		return err
 	}
 	if err := take("acme-batch", 14_000); err != nil {
-		t.Fatal(err)
+		t.Fatalf("take() = %v", err)
 	}
 	if err := take("acme-search", 4_000); err != nil {
-		t.Fatal(err)
+		t.Fatalf("take() = %v", err)
 	}
 	got, answer := w.chat(t, "search-key", "gpt-4o-mini")
 	if got != http.StatusTooManyRequests || !strings.Contains(answer, `"type":"rate_limit_error"`) {
@@ -384,7 +384,7 @@ func TestOutage(t *testing.T) {
 			engine := enginetest.Start(t)
 			target, err := url.Parse(engine.Endpoint())
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("url.Parse() = %v", err)
 			}
 			var down atomic.Bool
 			forward := httputil.NewSingleHostReverseProxy(target)
@@ -412,7 +412,7 @@ func TestRestart(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	w := newTestbed(t, dsn)
 	if err := w.limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "acme-search", Resource: "gateway"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("requests", 7)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	if got := newTestbed(t, dsn).left(t, "acme-search", "gateway"); got != 7 {
 		t.Errorf("acme-search has %d requests, want the 7 of the operator", got)
@@ -423,14 +423,14 @@ func TestServe(t *testing.T) {
 	w := newTestbed(t, "memory:")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "localhost:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Listen() = %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	var served error
 	operators, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "localhost:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Listen() = %v", err)
 	}
 	group.Go(func() { served = w.serve(ctx, listener, operators, time.Millisecond) })
 	r, err := http.Get("http://" + operators.Addr().String() + "/ready")
@@ -478,7 +478,7 @@ func TestBodiesThatStall(t *testing.T) {
 	for _, sent := range []string{"", `{"stream":true,`} {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("DialContext() = %v", err)
 		}
 		defer conn.Close()
 		_, _ = fmt.Fprintf(conn, "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n%s", "search-key", sent)
@@ -512,13 +512,13 @@ func TestHeadersOfKeys(t *testing.T) {
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+test.path, strings.NewReader(test.body))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.NewRequestWithContext() = %v", err)
 		}
 		header, value, _ := strings.Cut(test.header, ": ")
 		r.Header.Set(header, value)
 		response, err := w.client.Do(r)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Do() = %v", err)
 		}
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
@@ -532,15 +532,15 @@ func TestHeadersOfKeys(t *testing.T) {
 func TestKeys(t *testing.T) {
 	secret, entry, err := newKey("acme-search")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newKey() = %v", err)
 	}
 	name := filepath.Join(t.TempDir(), "keys.json")
 	if err := os.WriteFile(name, entry, 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile() = %v", err)
 	}
 	ring, err := readKeyring(name)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("readKeyring() = %v", err)
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+secret)
@@ -559,7 +559,7 @@ func TestKeys(t *testing.T) {
 	}
 	for _, text := range []string{"", "{}", `[{"hash":5}]`} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile() = %v", err)
 		}
 		if _, err := readKeyring(name); err == nil {
 			t.Errorf("a file of keys with %q is read", text)
@@ -584,7 +584,7 @@ func TestTelemetry(t *testing.T) {
 	for _, name := range []string{"dashboard.json", "alerts.yaml"} {
 		page, err := os.ReadFile(filepath.Join("..", "..", "docs", "telemetry", name))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile() = %v", err)
 		}
 		for _, metric := range asked.FindAllString(string(page), -1) {
 			if !scraped[metric] && metric != "zlimit_store_units_total" { // a store in memory has no units

@@ -55,7 +55,7 @@ func TestHTTP2Paths(t *testing.T) {
 			before := w.requests(t)
 			conn, err := tls.Dial("tcp", front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec,noctx // of the test
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("tls.Dial() = %v", err)
 			}
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
@@ -72,7 +72,7 @@ func TestHTTP2Paths(t *testing.T) {
 			if err := errors.Join(err, framer.WriteSettings(),
 				framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}),
 				framer.WriteData(1, true, []byte(body))); err != nil {
-				t.Fatal(err)
+				t.Fatalf("the first frames = %v", err)
 			}
 			status := ""
 			for status == "" {
@@ -113,7 +113,7 @@ func (w *testbed) requests(t *testing.T) (n int) {
 	t.Helper()
 	for b, err := range w.limiter.Entities.Buckets(t.Context(), "acme-batch") {
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Buckets() = %v", err)
 		}
 		n += int(b.Consumed["requests"].Tokens())
 	}

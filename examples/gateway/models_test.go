@@ -39,7 +39,7 @@ func TestOtherModelsAndFeatures(t *testing.T) {
 		}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/anthropic/v1/messages?beta=true", strings.NewReader(test.body))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.NewRequestWithContext() = %v", err)
 		}
 		r.Header.Set("X-Api-Key", "batch-key")
 		if test.beta != "" {
@@ -48,7 +48,7 @@ func TestOtherModelsAndFeatures(t *testing.T) {
 		asked := len(w.paths)
 		response, err := w.client.Do(r)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Do() = %v", err)
 		}
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
@@ -69,13 +69,13 @@ func TestFeaturesOfBodies(t *testing.T) {
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/bedrock/model/us.anthropic.claude-haiku-4-5-20251001-v1:0/invoke", strings.NewReader(body))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.NewRequestWithContext() = %v", err)
 		}
 		r.Header.Set("Authorization", "Bearer batch-key")
 		asked := len(w.paths)
 		response, err := w.client.Do(r)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Do() = %v", err)
 		}
 		answer, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
@@ -146,12 +146,12 @@ func TestModels(t *testing.T) {
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, http.NoBody)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.NewRequestWithContext() = %v", err)
 		}
 		r.Header.Set("Authorization", "Bearer batch-key")
 		response, err := w.client.Do(r)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Do() = %v", err)
 		}
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()

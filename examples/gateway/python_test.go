@@ -27,14 +27,14 @@ func TestPythonSDKs(t *testing.T) {
 	cmd.Stderr = os.Stderr
 	calls, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("StdinPipe() = %v", err)
 	}
 	results, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("StdoutPipe() = %v", err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Start() = %v", err)
 	}
 	send, receive := json.NewEncoder(calls), json.NewDecoder(results)
 	for _, name := range []string{"openai", "anthropic", "gemini"} {
@@ -62,7 +62,7 @@ func TestPythonSDKs(t *testing.T) {
 				Status int
 			}
 			if err := send.Encode(map[string]string{"sdk": name, "key": test.key, "how": test.how}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Encode() = %v", err)
 			}
 			if err := receive.Decode(&got); err != nil || got.Text != test.text || got.Status != test.status {
 				t.Errorf("%s, %s with %s: %+v, %v", name, test.how, test.key, got, err)
@@ -77,9 +77,9 @@ func TestPythonSDKs(t *testing.T) {
 		}
 	}
 	if err := calls.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close() = %v", err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Error(err)
+		t.Errorf("Wait() = %v", err)
 	}
 }

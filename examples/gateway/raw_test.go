@@ -73,7 +73,7 @@ func TestRawAttacks(t *testing.T) {
 			defer front.Close()
 			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", front.Listener.Addr().String())
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("DialContext() = %v", err)
 			}
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
@@ -112,7 +112,7 @@ func TestRawAttacks(t *testing.T) {
 			charged := 0
 			for b, err := range w.limiter.Entities.Buckets(t.Context(), "acme-batch") {
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("Entities.Buckets() = %v", err)
 				}
 				charged += int(b.Consumed["requests"].Tokens())
 			}

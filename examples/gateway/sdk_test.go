@@ -356,7 +356,7 @@ func (w *testbed) taken(t *testing.T, team, resource string) int64 {
 	t.Helper()
 	for b, err := range w.limiter.Entities.Buckets(t.Context(), team) {
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Buckets() = %v", err)
 		}
 		if b.Resource == resource {
 			return b.Consumed["tokens"].Tokens()
@@ -369,11 +369,11 @@ func (w *testbed) taken(t *testing.T, team, resource string) int64 {
 func (w *testbed) spend(t *testing.T, level zlimit.Level) {
 	t.Helper()
 	if err := w.limiter.Limits.Set(t.Context(), level, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1)}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	request := zlimit.Request{Entity: level.Entity, Resource: level.Resource, Consume: zlimit.Amounts{"tokens": 1}}
 	if _, err := w.limiter.Acquire(t.Context(), request); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestGRPC(t *testing.T) {
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("grpc.NewClient() = %v", err)
 	}
 	defer conn.Close()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "alice")

@@ -22,16 +22,16 @@ func TestProxy(t *testing.T) {
 	defer upstream.Close()
 	target, err := url.Parse(upstream.URL)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("url.Parse() = %v", err)
 	}
 	limiter, err := zlimit.Open(t.Context(), "memory:")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("zlimit.Open() = %v", err)
 	}
 	defer limiter.Close()
 	proxy, err := newProxy(t.Context(), limiter, target, []byte("0123456789abcdef"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newProxy() = %v", err)
 	}
 	send := func(authorization string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -62,7 +62,7 @@ func TestFewLines(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile() = %v", err)
 		}
 		return string(text)
 	}
@@ -72,7 +72,7 @@ func TestFewLines(t *testing.T) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "../rpc/rpc.go", nil, 0)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("parser.ParseFile() = %v", err)
 	}
 	found := false
 	for _, d := range file.Decls {

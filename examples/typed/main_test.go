@@ -24,7 +24,7 @@ func newChat(t *testing.T, m model) *chat {
 	t.Helper()
 	limiter, _ := zlimittest.New(t) // whose clock stands still
 	if err := declare(t.Context(), limiter); err != nil {
-		t.Fatal(err)
+		t.Fatalf("declare() = %v", err)
 	}
 	return &chat{limiter, m}
 }
@@ -42,7 +42,7 @@ func (c *chat) left(t *testing.T, key string) int64 {
 	t.Helper()
 	statuses, err := c.limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: key, Resource: llm.ResourceGPT4o})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Available() = %v", err)
 	}
 	status, ok := statuses.Limit(llm.LimitTPM)
 	if !ok {
@@ -58,20 +58,20 @@ func costing(tokens int64) model {
 func TestRun(t *testing.T) {
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("net.Listen() = %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, "memory:", listener) }()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+listener.Addr().String(), strings.NewReader("hello"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext() = %v", err)
 	}
 	r.Header.Set("X-API-Key", "alice")
 	r.Close = true
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.DefaultClient.Do() = %v", err)
 	}
 	defer response.Body.Close()
 	if answer, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || string(answer) != "hello!\n" {
@@ -132,10 +132,10 @@ func TestAnOperatorPrevails(t *testing.T) {
 	c := newChat(t, parrot)
 	own := []zlimit.Limit{zlimit.PerMinute(llm.LimitRPM, 5), zlimit.PerMinute(llm.LimitTPM, 100)}
 	if err := c.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: llm.ResourceGPT4o}, zlimit.Config{Limits: own}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Set() = %v", err)
 	}
 	if err := declare(t.Context(), c.limiter); err != nil {
-		t.Fatal(err)
+		t.Fatalf("declare() = %v", err)
 	}
 	if got := c.left(t, "alice"); got != 100 {
 		t.Errorf("alice has %d tokens left, want 100", got)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // TestPlaceAsks plans spends of a limit that is used up and of one that has been full since the stamp, or is full with what is given back. The
@@ -50,9 +51,7 @@ func TestPlaceAsks(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			state, err := ReadState(item(100_000))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "ReadState()", err)
 			config := state.Own()
 			config.Freshness = 100
 			var plan bucket.Plan
@@ -65,9 +64,7 @@ func TestPlaceAsks(t *testing.T) {
 				t.Errorf("the limit is left with %d, want %d", level, test.level)
 			}
 			w, err := k.Write(&plan, Lineage{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Write()", err)
 			for _, h := range test.items {
 				if got := w.Expr.Holds(item(h.tpm)); got != h.holds {
 					t.Errorf("%s: the write holds: %t, want %t", h.name, got, h.holds)
@@ -83,9 +80,7 @@ func TestPlaceLeavesFloors(t *testing.T) {
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	n := func(name string, value int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(value)} }
 	state, err := ReadState(itemAt(k, stamp, -2000, n("b_tpm_tk", 100_000), n("b_tpm_cp", 100_000), n("b_tpm_ra", 10_000), n("b_tpm_rp", 1000)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ReadState()", err)
 	config := state.Own()
 	for i := range config.Params {
 		if config.Params[i].Name == "tpm" {

@@ -242,10 +242,7 @@ func TestInflowIsShared(t *testing.T) {
 		{"it waits", 300, 100, 100, 250 * time.Millisecond, 100 * time.Millisecond, 90, time.Minute, true, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			g, limits := newGauge(t), fixedLimits{}
-			own := perDay("", map[string]int64{"rpm": 1000})
-			own.Config.Params[0].RefillPeriod = 1000
-			limits.set("hot", own)
+			g, limits := newGauge(t), hotLimits(1000)
 			e := newProcess(t, g, limits)
 			e.core.options.RejectionAge = test.age
 			takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
@@ -374,34 +371,46 @@ func TestThrottledGather(t *testing.T) {
 	}
 }
 
+// hotLimits are limits of an entity "hot", of which a thousand tokens flow in within a period.
+func hotLimits(period int64) fixedLimits {
+	own := perDay("", map[string]int64{"rpm": 1000})
+	own.Config.Params[0].RefillPeriod = period
+	limits := fixedLimits{}
+	limits.set("hot", own)
+	return limits
+}
+
+// beforeWrites calls a function before each write, with its number from 1, and returns how many there were: except those of the function.
+func beforeWrites(g *gauge, do func(write int)) *int {
+	writes, busy := new(int), false
+	g.onWrite(func([]store.Write) error {
+		if !busy {
+			*writes++
+			busy = true
+			do(*writes)
+			busy = false
+		}
+		return nil
+	})
+	return writes
+}
+
 // In TestOneReading, another process takes what has flowed in each time, before the write of this one. The write fails, and rejects the
 // request by the time at which it came, though a token flows in meanwhile.
 func TestOneReading(t *testing.T) {
-	g, limits := newGauge(t), fixedLimits{}
-	own := perDay("", map[string]int64{"rpm": 1000})
-	own.Config.Params[0].RefillPeriod = 1000
-	limits.set("hot", own)
+	g, limits := newGauge(t), hotLimits(1000)
 	e, other := newProcess(t, g, limits), newProcess(t, g, limits)
 	takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 	takeFrom(t, other, "hot", map[string]int64{"rpm": 0})
 	g.now.Add(5)
-	var busy bool
-	writes := 0
-	g.onWrite(func([]store.Write) error {
-		if busy {
-			return nil
-		}
-		writes++
-		busy = true
+	writes := beforeWrites(g, func(int) {
 		takeFrom(t, other, "hot", map[string]int64{"rpm": available(t, g, limits, "hot", "rpm")})
-		busy = false
 		g.now.Add(5)
-		return nil
 	})
 	err := e.Take(t.Context(), &Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1})}, new(Receipt))
 	var rejected *RejectedError
-	if !errors.As(err, &rejected) || writes != 1 {
-		t.Fatalf("Take() = %v after %d writes, want a rejection after one", err, writes)
+	if !errors.As(err, &rejected) || *writes != 1 {
+		t.Fatalf("Take() = %v after %d writes, want a rejection after one", err, *writes)
 	}
 	if s := rejected.Levels[0].Statuses[0]; s.Available < 0 || s.Wait <= 0 {
 		t.Errorf("the rejection tells %+v", s)
@@ -411,10 +420,7 @@ func TestOneReading(t *testing.T) {
 // In TestRequestsUnderWay, requests come while the process decides others that ask for all that a used-up bucket has. They are rejected
 // without a call. When the others are decided, what they have left counts again.
 func TestRequestsUnderWay(t *testing.T) {
-	g, limits := newGauge(t), fixedLimits{}
-	own := perDay("", map[string]int64{"rpm": 1000})
-	own.Config.Params[0].RefillPeriod = 1000
-	limits.set("hot", own)
+	g, limits := newGauge(t), hotLimits(1000)
 	e := newProcess(t, g, limits)
 	e.core.options.RejectionAge = 250 * time.Millisecond
 	takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
@@ -452,31 +458,20 @@ func TestRequestsUnderWay(t *testing.T) {
 // limit then falls short. It is judged by the present if at least a quarter of the limit is left.
 func TestJudgedAgain(t *testing.T) {
 	for taken, writes := range map[int64]int{600: 2, 800: 1} { // of 890
-		g, limits := newGauge(t), fixedLimits{}
-		own := perDay("", map[string]int64{"rpm": 1000})
-		own.Config.Params[0].RefillPeriod = 1000
-		limits.set("hot", own)
+		g, limits := newGauge(t), hotLimits(1000)
 		e, other := newProcess(t, g, limits), newProcess(t, g, limits)
 		takeFrom(t, e, "hot", map[string]int64{"rpm": 500})
 		takeFrom(t, other, "hot", map[string]int64{"rpm": 0})
 		g.now.Add(10)
-		var busy bool
-		sent := 0
-		g.onWrite(func([]store.Write) error {
-			if busy {
-				return nil
-			}
-			if sent++; sent == 1 {
+		sent := beforeWrites(g, func(write int) {
+			if write == 1 {
 				g.now.Add(390)
-				busy = true
 				takeFrom(t, other, "hot", map[string]int64{"rpm": taken})
-				busy = false
 			}
-			return nil
 		})
 		err := e.Take(t.Context(), &Request{Entity: "hot", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1})}, new(Receipt))
-		if admitted := err == nil; admitted != (writes == 2) || sent != writes {
-			t.Errorf("another process takes %d: Take() = %v after %d writes, want %d", taken, err, sent, writes)
+		if admitted := err == nil; admitted != (writes == 2) || *sent != writes {
+			t.Errorf("another process takes %d: Take() = %v after %d writes, want %d", taken, err, *sent, writes)
 		}
 	}
 }
@@ -491,10 +486,7 @@ func TestShortShards(t *testing.T) {
 		admits bool
 	}{{"the other has tokens", 0, 2, true}, {"the other has none", 480, 2, false}} {
 		t.Run(test.name, func(t *testing.T) {
-			g, limits := newGauge(t), fixedLimits{}
-			own := perDay("", map[string]int64{"rpm": 1000})
-			own.Config.Params[0].RefillPeriod = 10_000
-			limits.set("hot", own)
+			g, limits := newGauge(t), hotLimits(10_000)
 			e, other := newProcess(t, g, limits), newProcess(t, g, limits)
 			e.core.options.RejectionAge = 250 * time.Millisecond
 			takeFrom(t, e, "hot", map[string]int64{"rpm": 40})

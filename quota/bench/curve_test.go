@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -84,17 +85,13 @@ func BenchmarkEntries(b *testing.B) {
 				Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: most, MaxTPM: most, MaxRPD: most}},
 				Clock:  func() time.Time { return now },
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "quota.NewWithConfig()", err)
 			call := func() {
 				now = now.Add(step)
 				if ok, err := l.CanSend(ctx, "m", 10); !ok || err != nil {
 					b.Fatalf("CanSend = %v, %v, want true", ok, err)
 				}
-				if err := l.RecordUsage(ctx, "m", 5, 5); err != nil {
-					b.Fatal(err)
-				}
+				check.Fatal(b, "RecordUsage()", l.RecordUsage(ctx, "m", 5, 5))
 			}
 			for range entries {
 				call()

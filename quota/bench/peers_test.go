@@ -17,6 +17,7 @@ import (
 	"go.uber.org/ratelimit"
 	"golang.org/x/time/rate"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -91,9 +92,7 @@ var peers = []peer{
 			tokens = 1
 		}
 		s, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "memorystore.New()", err)
 		b.Cleanup(func() { _ = s.Close(context.Background()) })
 		ctx := context.Background()
 		take := func(key string) bool { _, _, _, ok, err := s.Take(ctx, key); return ok && err == nil }
@@ -104,17 +103,13 @@ var peers = []peer{
 	}},
 	{"throttled-gcra", func(b *testing.B, keys []string, allowed bool) func(string) bool {
 		s, err := memstore.NewCtx(2 * len(keys))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "memstore.NewCtx()", err)
 		q := throttled.RateQuota{MaxRate: throttled.PerSec(1_000_000), MaxBurst: ample}
 		if !allowed {
 			q = throttled.RateQuota{MaxRate: throttled.PerHour(1)}
 		}
 		l, err := throttled.NewGCRARateLimiterCtx(s, q)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "NewGCRARateLimiterCtx()", err)
 		ctx := context.Background()
 		// Its compare-and-swap gives up after ten attempts; many goroutines on
 		// one key run into that, and it counts as a decision here.
@@ -158,13 +153,9 @@ func newQuota(b *testing.B, keys []string, allowed bool, clock func() time.Time)
 		q.MaxTPM = 20
 	}
 	l, err := quota.NewWithConfig(b.Context(), quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, DefaultQuota: q, Clock: clock})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "quota.NewWithConfig()", err)
 	for _, k := range keys {
-		if err := l.RecordUsage(b.Context(), k, 10, 10); err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "RecordUsage()", l.RecordUsage(b.Context(), k, 10, 10))
 	}
 	return l
 }

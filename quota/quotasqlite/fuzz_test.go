@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -18,21 +19,13 @@ func smallFile(tb testing.TB) []byte {
 		Clock:  clk.Now,
 		Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100, MaxTPM: 1000}}, KeyQuotas: map[string]quota.ModelQuota{"k": {MaxTPD: 10_000}},
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "quota.NewWithSQLiteConfig()", err)
 	for range 12 {
-		if err := l.Record(tb.Context(), quota.Request{Model: "m", Key: "k", Input: 3, Output: 4}); err != nil {
-			tb.Fatal(err)
-		}
+		check.Fatal(tb, "Record()", l.Record(tb.Context(), quota.Request{Model: "m", Key: "k", Input: 3, Output: 4}))
 	}
-	if err := l.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "Close()", l.Close())
 	data, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	check.Fatal(tb, "os.ReadFile()", err)
 	return data
 }
 
@@ -55,9 +48,7 @@ func FuzzFile(f *testing.F) {
 			data = data[:int(cut)%len(data)]
 		}
 		path := filepath.Join(t.TempDir(), "x.db")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, data, 0o600))
 		clk := &clock{start}
 		ctx := t.Context()
 		l, err := quota.NewWithSQLiteConfig(ctx, path, quota.Config{Clock: clk.Now})

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 	_ "github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -96,9 +97,7 @@ func startWorkers(t *testing.T, path, mode string, d time.Duration) []workerResu
 		r := running{exec.CommandContext(t.Context(), os.Args[0]), &strings.Builder{}} //nolint:gosec // The test's own binary.
 		r.cmd.Env = append(os.Environ(), "QUOTASQLITE_WORKER="+path, "QUOTASQLITE_MODE="+mode, "QUOTASQLITE_FOR="+d.String())
 		r.cmd.Stdout, r.cmd.Stderr = r.out, os.Stderr
-		if err := r.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Start()", r.cmd.Start())
 		all = append(all, r)
 	}
 	var results []workerResult

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 	"github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -53,9 +54,7 @@ func open(t *testing.T, path string, c quota.Config) *quota.Limiter {
 func raw(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "sql.Open()", err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -97,9 +96,7 @@ func TestFilesOfOtherProgramsAreUnderstood(t *testing.T) {
 			t.Errorf("CanSend(%d) with 1 left = %v, %v, want %v", tokens, ok, err, want)
 		}
 	}
-	if err := l.RecordUsage(t.Context(), "m", 1, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 1, 0))
 	// And it reads what was recorded here.
 	var requests, tokens, days int
 	err = db.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM requests WHERE model='m' AND ts > ?), (SELECT SUM(count) FROM tokens WHERE model='m'),
@@ -124,20 +121,14 @@ func TestLayoutIsTheCommonOne(t *testing.T) {
 	db := raw(t, moved)
 	for table, want := range map[string]string{"quotas": "model max_rpm max_tpm max_rpd", "requests": "model ts", "tokens": "model ts count", "daily": "model day_start day_count"} {
 		rows, err := db.QueryContext(t.Context(), `SELECT name FROM pragma_table_info(?)`, table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "QueryContext()", err)
 		var got []string
 		for rows.Next() {
 			var name string
-			if err := rows.Scan(&name); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Scan()", rows.Scan(&name))
 			got = append(got, name)
 		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Err() and Close()", errors.Join(rows.Err(), rows.Close()))
 		if s := strings.Join(got, " "); !strings.HasPrefix(s, want) {
 			t.Errorf("columns of %s = %s, want them to begin with %s", table, s, want)
 		}
@@ -157,16 +148,10 @@ func TestSavingIsIncremental(t *testing.T) {
 	var before, after string
 	ids := `SELECT group_concat(rowid, ' ') FROM requests`
 	for range 5 {
-		if err := l.RecordUsage(t.Context(), "m", 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "RecordUsage()", l.RecordUsage(t.Context(), "m", 1, 1))
 	}
-	if err := db.QueryRowContext(t.Context(), ids).Scan(&before); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Persist(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Scan()", db.QueryRowContext(t.Context(), ids).Scan(&before))
+	check.Fatal(t, "RecordUsage() and Persist()", errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Persist(t.Context())))
 	if err := db.QueryRowContext(t.Context(), ids).Scan(&after); err != nil || after != before+" 6" {
 		t.Errorf("rows after = %q, %v, want %q and one more", after, err, before)
 	}
@@ -191,15 +176,11 @@ func TestQuotasOfAFileCountForEveryProcess(t *testing.T) {
 	if got := maxRPM(second, "gpt-4o"); got != 500 {
 		t.Errorf("MaxRPM of gpt-4o = %d, want the default of 500", got)
 	}
-	if err := first.SetQuota(t.Context(), "gpt-4o", quota.ModelQuota{MaxRPM: 1}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "SetQuota()", first.SetQuota(t.Context(), "gpt-4o", quota.ModelQuota{MaxRPM: 1}))
 	if got := maxRPM(second, "gpt-4o"); got != 1 {
 		t.Errorf("MaxRPM of gpt-4o when the first process set it = %d, want 1", got)
 	}
-	if err := second.Persist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Persist()", second.Persist(t.Context()))
 	if got := maxRPM(first, "gpt-4o-mini"); got != 500 {
 		t.Errorf("MaxRPM of gpt-4o-mini when the second process persisted = %d, want its default of 500", got)
 	}
@@ -212,9 +193,7 @@ func TestResetOnAFile(t *testing.T) {
 	ctx := t.Context()
 	l := open(t, filepath.Join(t.TempDir(), "x.db"), quota.Config{Quotas: map[string]quota.ModelQuota{"a": {MaxRPM: 5}}})
 	for _, m := range []string{"a", "b", "b"} {
-		if err := l.Record(ctx, quota.Request{Model: m, Key: "k", Input: 1}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Record()", l.Record(ctx, quota.Request{Model: m, Key: "k", Input: 1}))
 	}
 	counts := func() [3]int64 {
 		t.Helper()
@@ -222,7 +201,7 @@ func TestResetOnAFile(t *testing.T) {
 		b, errB := l.Stats(ctx, "b")
 		k, errK := l.KeyStats(ctx, "k")
 		if err := errors.Join(errA, errB, errK); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Stats() and KeyStats() = %v", err)
 		}
 		return [3]int64{a.RPM + a.RPD, b.RPM + b.RPD, k.RPM + k.RPD}
 	}
@@ -235,9 +214,7 @@ func TestResetOnAFile(t *testing.T) {
 		{func() error { return l.ResetKey(ctx, "k") }, [3]int64{0, 4, 0}},
 		{func() error { return l.ResetAll(ctx) }, [3]int64{0, 0, 0}},
 	} {
-		if err := step.reset(); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "reset()", step.reset())
 		if got := counts(); got != step.want {
 			t.Errorf("counts = %v, want %v", got, step.want)
 		}
@@ -256,19 +233,17 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 	l := open(t, path, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100}}})
 	db := raw(t, path)
 	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Conn()", err)
 	hold := func() {
 		t.Helper()
 		if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("ExecContext() = %v", err)
 		}
 	}
 	release := func() {
 		t.Helper()
 		if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("ExecContext() = %v", err)
 		}
 	}
 	hold()
@@ -391,9 +366,7 @@ func TestCallersThatGiveUpLeaveTheFileUsable(t *testing.T) {
 
 func TestAClosedFileSaysSo(t *testing.T) {
 	l, err := quota.NewWithSQLite(t.Context(), filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "quota.NewWithSQLite()", err)
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Errorf("Close twice = %v, want nil", err)
 	}
@@ -410,35 +383,25 @@ func TestMigrationIsIdempotent(t *testing.T) {
 		FilePath: yamlPath, Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 9, MaxTPD: 7000}},
 		KeyQuotas: map[string]quota.ModelQuota{"k": {MaxRPD: 3}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "quota.NewWithConfig()", err)
 	for range 4 {
 		clk.now = clk.now.Add(time.Second)
-		if err := from.Record(t.Context(), quota.Request{Model: "m", Key: "k", Input: 100, Output: 11}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Record()", from.Record(t.Context(), quota.Request{Model: "m", Key: "k", Input: 100, Output: 11}))
 	}
-	if err := from.Persist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Persist()", from.Persist(t.Context()))
 	before, err := os.ReadFile(yamlPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	var states []quota.State
 	for range 2 {
 		if err := quota.MigrateYAMLToSQLite(t.Context(), yamlPath, dbPath); err != nil {
 			t.Fatalf("MigrateYAMLToSQLite = %v", err)
 		}
 		s, err := quotasqlite.Open(t.Context(), dbPath, clk.Now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "quotasqlite.Open()", err)
 		// Opening drops what has aged out by this clock: nothing yet.
 		st, err := s.State(t.Context())
 		if err := errors.Join(err, s.Verify(t.Context()), s.Close()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("State(), Verify() and Close() = %v", err)
 		}
 		states = append(states, st)
 	}
@@ -467,9 +430,7 @@ func TestMigrationOfABadFileTouchesNothing(t *testing.T) {
 	if err := quota.MigrateYAMLToSQLite(t.Context(), yamlPath, dbPath); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("migration of a missing file = %v, want not exist", err)
 	}
-	if err := os.WriteFile(yamlPath, []byte("quotas:\n  m: 5\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(yamlPath, []byte("quotas:\n  m: 5\n"), 0o600))
 	var at *quota.FileError
 	if err := quota.MigrateYAMLToSQLite(t.Context(), yamlPath, dbPath); !errors.As(err, &at) || at.Line != 2 {
 		t.Errorf("migration of a corrupt file = %v, want an error at line 2", err)
@@ -483,9 +444,7 @@ func TestCorruptFilesAreErrors(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, path string){
 		"not a database": func(t *testing.T, path string) {
 			t.Helper()
-			if err := os.WriteFile(path, []byte(strings.Repeat("not a database. ", 300)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(strings.Repeat("not a database. ", 300)), 0o600))
 		},
 		"other tables of the same names": func(t *testing.T, path string) {
 			t.Helper()
@@ -510,12 +469,8 @@ func TestCorruptFilesAreErrors(t *testing.T) {
 		"wrong totals": func(t *testing.T, path string) {
 			t.Helper()
 			l, err := quota.NewWithSQLite(t.Context(), path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Close()); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "quota.NewWithSQLite()", err)
+			check.Fatal(t, "RecordUsage() and Close()", errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Close()))
 			run(t, raw(t, path), `UPDATE totals SET requests = requests - 2`)
 		},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -116,9 +117,7 @@ func TestResource(t *testing.T) {
 func TestParameters(t *testing.T) {
 	all := body(t)
 	template, err := cfn.Parse(stack.Template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "cfn.Parse()", err)
 	var known []string
 	for _, v := range value(t, find(t, all, "locals"), "known").AsValueSlice() {
 		known = append(known, v.AsString())

@@ -17,6 +17,7 @@ import (
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 	"golang.org/x/time/rate"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,14 +34,10 @@ var peers = []peer{
 	{"zlimit-2-limits", func(b *testing.B, _ []string) func(string) bool {
 		ctx := context.Background()
 		l, err := zlimit.Open(ctx, "memory:")
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "zlimit.Open()", err)
 		b.Cleanup(func() { _ = l.Close() })
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", ample), zlimit.PerMinute("tpm", ample)}
-		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 		amounts := zlimit.Amounts{"rpm": 1, "tpm": 10}
 		return func(key string) bool {
 			_, err := l.Acquire(ctx, zlimit.Request{Entity: key, Resource: "gpt-4", Consume: amounts})
@@ -70,22 +67,16 @@ var peers = []peer{
 	}},
 	{"sethvargo-go-limiter", func(b *testing.B, _ []string) func(string) bool {
 		s, err := memorystore.New(&memorystore.Config{Tokens: ample, Interval: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "memorystore.New()", err)
 		ctx := context.Background()
 		b.Cleanup(func() { _ = s.Close(ctx) })
 		return func(key string) bool { _, _, _, ok, err := s.Take(ctx, key); return ok && err == nil }
 	}},
 	{"throttled-gcra", func(b *testing.B, keys []string) func(string) bool {
 		s, err := memstore.NewCtx(2 * len(keys))
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "memstore.NewCtx()", err)
 		l, err := throttled.NewGCRARateLimiterCtx(s, throttled.RateQuota{MaxRate: throttled.PerSec(1_000_000), MaxBurst: ample})
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Fatal(b, "NewGCRARateLimiterCtx()", err)
 		ctx := context.Background()
 		// It gives up after ten races on one key, which counts as a decision here.
 		return func(key string) bool { limited, _, _ := l.RateLimitCtx(ctx, key, 1); return !limited }

@@ -24,7 +24,7 @@ func Archives(tb testing.TB, dir string) map[string]*txtar.Archive {
 	for _, path := range paths {
 		archive, err := txtar.ParseFile(path)
 		if err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("txtar.ParseFile() = %v", err)
 		}
 		found[strings.TrimSuffix(filepath.Base(path), ".txtar")] = archive
 	}
@@ -63,7 +63,7 @@ func Rewrite(
 	}
 	path := filepath.Join("testdata", dir, name+".txtar")
 	if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("os.WriteFile() = %v", err)
 	}
 }
 

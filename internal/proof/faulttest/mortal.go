@@ -3,7 +3,7 @@ package faulttest
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -24,11 +24,9 @@ const (
 // A Mortal is the store of a process that is killed at a call: none of its later calls arrives. It is safe for concurrent use.
 type Mortal struct {
 	store.Around
+	Nth // the call at which the process is killed
 
-	mu    sync.Mutex // guards what follows
-	calls int        // made so far
-	last  int        // the call at which the process is killed, from 1; 0 for never
-	how   Crash      // what becomes of it
+	how atomic.Value // a Crash: what becomes of it
 }
 
 // NewMortal returns a store as a process sees it that is not killed yet.
@@ -39,51 +37,24 @@ func NewMortal(s store.Store) *Mortal {
 }
 
 func (m *Mortal) call(ctx context.Context, c *store.Call, do func(context.Context) error) (err error) {
-	carry, answer := m.next()
-	switch {
-	case carry == After:
-		err = do(ctx)
-	case carry == Amid && c.Operation == "delete":
-		err = m.Store.Delete(ctx, c.Keys[:len(c.Keys)/2])
+	is, after := m.Count()
+	if !is && !after {
+		return do(ctx)
 	}
-	if !answer {
-		return ErrKilled
+	switch how := m.how.Load(); {
+	case is && how == After:
+		_ = do(ctx)
+	case is && how == Amid && c.Operation == "delete":
+		_ = m.Store.Delete(ctx, c.Keys[:len(c.Keys)/2])
 	}
-	return err
+	return ErrKilled
 }
 
 // Kill kills the process at a call from now on, from 1; 0 for never.
 func (m *Mortal) Kill(at int, how Crash) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls, m.last, m.how = 0, at, how
+	m.how.Store(how)
+	m.Await(at)
 }
 
 // Died reports whether the process was killed.
-func (m *Mortal) Died() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last > 0 && m.calls >= m.last
-}
-
-// Calls returns the number of calls since the last [Mortal.Kill].
-func (m *Mortal) Calls() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.calls
-}
-
-// next counts a call; it returns whether to carry it out, and whether it is answered.
-func (m *Mortal) next() (carry Crash, answer bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls++
-	switch {
-	case m.last == 0 || m.calls < m.last:
-		return After, true
-	case m.calls == m.last:
-		return m.how, false
-	default:
-		return Before, false
-	}
-}
+func (m *Mortal) Died() bool { return m.Came() }

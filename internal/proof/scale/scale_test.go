@@ -47,9 +47,8 @@ func run(t *testing.T, l *Load, p Params) (o *Outcome) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		if o, err = l.Run(p); err != nil {
-			t.Fatalf("Run() = %v", err)
-		}
+		o, err = l.Run(p)
+		check.Fatal(t, "Run()", err)
 	})
 	return o
 }
@@ -76,42 +75,45 @@ func TestScenarios(t *testing.T) {
 					t.Logf("%d times: %s", n, text)
 				}
 			}
+			keep := keepFigure
 			if o.Contest != nil {
-				keepContest(t, &s, name, o, time.Since(began))
-				continue
+				keep = keepContest
 			}
-			figure := figureOf(o, c.Group, s.Name != "fleet" && s.Plot != nil)
-			figure.Rate = c.Rate
-			figures, err := readFigures(figuresFile)
-			check.Fatal(t, "readFigures()", err)
-			if *before {
-				figures.Before[name] = figure
-			} else {
-				figures.Now[name] = figure
-			}
-			if !*trial && !*exact {
-				err = figures.write(figuresFile)
-			}
-			check.Fatal(t, "the figures of "+name, err)
-			var line strings.Builder
-			for _, m := range s.Metrics {
-				line.WriteString("  " + m.Head + " " + m.Of(figure))
-			}
-			t.Logf("%s (%.1fs): %d offered%s  least left %.4f  %v", name, time.Since(began).Seconds(), figure.Offered, line.String(), o.Left,
-				o.Used.Throttled)
-			if o.Over > 0 {
-				t.Errorf("%s: %d tokens were admitted beyond the limit", name, o.Over)
-			}
+			keep(t, &s, c, name, o, time.Since(began))
 		}
 	}
 	*draw = !*trial && !*exact
 }
 
-// keepContest keeps what came of a contest.
-func keepContest(t *testing.T, s *Scenario, name string, o *Outcome, took time.Duration) {
+// keepFigure keeps the figures of a case.
+func keepFigure(t *testing.T, s *Scenario, c *Case, name string, o *Outcome, took time.Duration) {
 	t.Helper()
-	g, err := readGrid(gridFile)
-	check.Fatal(t, "readGrid()", err)
+	figure := figureOf(o, c.Group, s.Name != "fleet" && s.Plot != nil)
+	figure.Rate = c.Rate
+	var line strings.Builder
+	for _, m := range s.Metrics {
+		line.WriteString("  " + m.Head + " " + m.Of(figure))
+	}
+	t.Logf("%s (%.1fs): %d offered%s  least left %.4f  %v", name, took.Seconds(), figure.Offered, line.String(), o.Left, o.Used.Throttled)
+	if o.Over > 0 {
+		t.Errorf("%s: %d tokens were admitted beyond the limit", name, o.Over)
+	}
+	if *trial || *exact {
+		return
+	}
+	figures, err := readFigures(figuresFile)
+	check.Fatal(t, "readFigures()", err)
+	if *before {
+		figures.Before[name] = figure
+	} else {
+		figures.Now[name] = figure
+	}
+	check.Fatal(t, "the figures of "+name, figures.write(figuresFile))
+}
+
+// keepContest keeps what came of a contest.
+func keepContest(t *testing.T, s *Scenario, _ *Case, name string, o *Outcome, took time.Duration) {
+	t.Helper()
 	c := o.Contest
 	t.Logf("%s (%.1fs): %+v %v", name, took.Seconds(), *c, o.Errors)
 	if c.Over > 0 {
@@ -120,6 +122,8 @@ func keepContest(t *testing.T, s *Scenario, name string, o *Outcome, took time.D
 	if *trial || *exact {
 		return
 	}
+	g, err := readGrid(gridFile)
+	check.Fatal(t, "readGrid()", err)
 	g[name] = c
 	check.Fatal(t, "write()", g.write(gridFile, s))
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
@@ -33,16 +34,12 @@ import (
 func read(t *testing.T, dir string, d oci.Descriptor, into any) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, "blobs", "sha256", d.Digest.Encoded()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	if got := digest.FromBytes(content); got != d.Digest || int64(len(content)) != d.Size {
 		t.Errorf("blob %s has %d bytes with the digest %s", d.Digest, len(content), got)
 	}
 	if into != nil {
-		if err := json.Unmarshal(content, into); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "json.Unmarshal()", json.Unmarshal(content, into))
 	}
 	return content
 }
@@ -50,18 +47,14 @@ func read(t *testing.T, dir string, d oci.Descriptor, into any) []byte {
 // TestArchive lists directories before what is in them.
 func TestArchive(t *testing.T) {
 	content, err := archive([]file{{"a/b/c", 0o644, []byte("x")}, {"a/d", 0o755, nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "archive()", err)
 	var names []string
 	for r := tar.NewReader(bytes.NewReader(content)); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Next()", err)
 		names = append(names, h.Name)
 	}
 	if got := strings.Join(names, " "); got != "tmp/ a/ a/b/ a/b/c a/d" {
@@ -77,25 +70,17 @@ func TestImage(t *testing.T) {
 	}
 	work := t.TempDir()
 	certificates, out := filepath.Join(work, "ca.crt"), filepath.Join(work, "image")
-	if err := os.WriteFile(certificates, []byte("authorities"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(certificates, []byte("authorities"), 0o600))
 	b := builder{} // with the flags of the test, whose packages are compiled already
 	platforms := soak.Pick([]string{runtime.GOARCH}, []string{"amd64", "arm64"})
-	if err := b.write(t.Context(), out, certificates, strings.Split("linux/"+strings.Join(platforms, ",linux/"), ",")); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "write()", b.write(t.Context(), out, certificates, strings.Split("linux/"+strings.Join(platforms, ",linux/"), ",")))
 	if err := b.write(t.Context(), out, certificates, nil); !errors.Is(err, os.ErrExist) {
 		t.Errorf("write over an image = %v", err)
 	}
 	top, err := os.ReadFile(filepath.Join(out, "index.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	var names, images oci.Index
-	if err := json.Unmarshal(top, &names); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(top, &names))
 	read(t, out, names.Manifests[0], &images)
 	if len(images.Manifests) != len(platforms) {
 		t.Fatalf("there are %d images, want %s", len(images.Manifests), platforms)
@@ -113,13 +98,9 @@ func checkImage(t *testing.T, out string, image oci.Descriptor, architecture str
 	var c oci.Image
 	read(t, out, m.Config, &c)
 	z, err := gzip.NewReader(bytes.NewReader(read(t, out, m.Layers[0], nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "gzip.NewReader()", err)
 	content, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "io.ReadAll()", err)
 	if c.RootFS.DiffIDs[0] != digest.FromBytes(content) || c.Config.User != "65532:65532" || c.Architecture != architecture || image.Platform.Architecture != architecture {
 		t.Errorf("config = %+v", c)
 	}
@@ -137,9 +118,7 @@ func checkImage(t *testing.T, out string, image oci.Descriptor, architecture str
 	}
 	program := filepath.Join(root, c.Config.Entrypoint[0])
 	headers, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "elf.Open()", err)
 	machine := headers.Machine
 	_ = headers.Close()
 	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[architecture]; machine != want {
@@ -163,9 +142,7 @@ func unpack(t *testing.T, content []byte, root string) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Next()", err)
 		path := filepath.Join(root, h.Name)
 		if h.Typeflag == tar.TypeDir {
 			err = os.MkdirAll(path, 0o755)
@@ -175,9 +152,7 @@ func unpack(t *testing.T, content []byte, root string) {
 				err = os.WriteFile(path, data, os.FileMode(h.Mode))
 			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "the entry "+h.Name, err)
 	}
 }
 
@@ -187,22 +162,16 @@ func start(t *testing.T, command ...string) {
 	var ports [2]string
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "net.Listen()", err)
 		ports[i] = l.Addr().String()
 		_ = l.Close()
 	}
 	settings := filepath.Join(t.TempDir(), "zlimitd.yaml")
-	if err := os.WriteFile(settings, []byte("drain: {delay: 1ms}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.WriteFile()", os.WriteFile(settings, []byte("drain: {delay: 1ms}\n"), 0o600))
 	var log bytes.Buffer
 	cmd := exec.Command(command[0], append(command[1:], "-config", settings)...)
 	cmd.Env, cmd.Stderr = []string{"ZLIMITD_GRPC=" + ports[0], "ZLIMITD_HTTP=" + ports[1]}, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Start()", cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	ready := false
 	for range 200 {
@@ -217,17 +186,13 @@ func start(t *testing.T, command ...string) {
 		t.Fatalf("the program is not ready:\n%s", log.Bytes())
 	}
 	conn, err := grpc.NewClient(ports[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	got, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
 	if err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health = %v, %v", got, err)
 	}
 	_ = conn.Close()
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Process.Signal()", cmd.Process.Signal(os.Interrupt))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the program ended with %v:\n%s", err, log.Bytes())
 	}

@@ -18,7 +18,7 @@ func TestRun(t *testing.T) {
 		"open-limits.yaml": "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile() = %v", err)
 		}
 	}
 	for _, test := range []struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -98,7 +99,7 @@ func TestAlsoAllOrNone(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := newService(t)
 	if _, err := s.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: "mallory"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	for range 10 {
 		ok[client.Acquired](t, s, "POST", "/v1/acquire", keyOfGateway, `{"entity":"alice","resource":"search","consume":{"rpm":1}}`)
@@ -241,13 +242,9 @@ func TestHeartbeat(t *testing.T) {
 func TestWait(t *testing.T) {
 	s := newService(t, func(o *Options) { o.MaxWaiting = 1 })
 	limiter, err := zlimit.Open(t.Context(), "memory:") // by the clock of the machine
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer limiter.Close()
-	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "fast"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rps", 5)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "fast"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rps", 5)}}))
 	s.options.Limiter = limiter
 	s.Handler = New(s.options)
 	for _, c := range []struct{ name, body, key string }{
@@ -292,9 +289,7 @@ func TestWaitersAreBounded(t *testing.T) {
 func TestAClientThatLeaves(t *testing.T) {
 	s := newService(t)
 	lease, err := s.limiter.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"rpm": 10}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire()", err)
 	ctx, leave := context.WithCancel(t.Context())
 	c := &call{r: (&http.Request{}).WithContext(ctx), limiter: s.limiter}
 	a := &acquisition{requests: []zlimit.Request{{Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"rpm": 1}, ID: "x"}}, wait: time.Minute, key: "x"}
@@ -307,9 +302,7 @@ func TestAClientThatLeaves(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("a request whose client has left is admitted")
 	}
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Rollback()", lease.Rollback(t.Context()))
 	if left := s.left(t, "alice", "search", "rpm"); left != 10 {
 		t.Errorf("%d are left, want 10", left)
 	}

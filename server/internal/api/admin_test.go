@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -114,7 +115,7 @@ func TestParent(t *testing.T) {
 	s := newService(t)
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "old"}, {ID: "alice", ParentID: "old", Cascade: true}} {
 		if _, err := s.limiter.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	ok[zlimit.SwitchReport](t, s, "POST", "/v1/entities/alice/parent", keyOfOps, `{"parent":"team"}`)
@@ -159,9 +160,7 @@ func TestTopUpAndReset(t *testing.T) {
 	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/reset", keyOfOps, `{"entity":"alice","resource":"budget","limits":["x"]}`)
 	var principals []string
 	for event, err := range s.limiter.Audit.Events(t.Context(), "alice", zlimit.AuditQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Audit.Events()", err)
 		principals = append(principals, string(event.Action)+" by "+event.Principal)
 	}
 	if want := []string{"bucket_topped_up by ops", "bucket_reset by ops"}; !slices.Equal(principals, want) {
@@ -217,13 +216,9 @@ func TestRoles(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	s := newService(t)
 	second, err := s.limiter.Namespace(t.Context(), "second", zlimit.WithSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Namespace()", err)
 	defer second.Close()
-	if err := second.Limits.Set(t.Context(), zlimit.Level{Resource: "search"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 3)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", second.Limits.Set(t.Context(), zlimit.Level{Resource: "search"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 3)}}))
 	const body = `{"entity":"alice","resource":"search","consume":{"rpm":1},"lease":"1m"}`
 	fails(t, s, http.StatusForbidden, "forbidden", "POST", "/v1/acquire", keyOfGateway, body, "Zlimit-Namespace: second") // not served
 	s.options.Namespaces = map[string]*zlimit.RateLimiter{"second": second}
@@ -331,18 +326,14 @@ func TestManaged(t *testing.T) {
 	err := s.limiter.Managed.Run(t.Context(), func(ctx context.Context, r *zlimit.ManagedRun) error {
 		return r.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{at}})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Managed.Run()", err)
 	for resource, want := range map[string]bool{"gpt-4": true, "search": false} {
 		if got := ok[storedLevel](t, s, "GET", "/v1/limits/resources/"+resource, keyOfReader, ""); got.Managed != want {
 			t.Errorf("%s: managed = %t, want %t", resource, got.Managed, want)
 		}
 	}
 	for _, n := range []int64{61, 60} {
-		if err := s.limiter.Limits.Patch(t.Context(), at, zlimit.PerMinute("rpm", n)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Patch()", s.limiter.Limits.Patch(t.Context(), at, zlimit.PerMinute("rpm", n)))
 	}
 	if got := ok[storedLevel](t, s, "GET", "/v1/limits/resources/gpt-4", keyOfReader, ""); !got.Managed {
 		t.Error("after a change there and back: managed = false, want true")

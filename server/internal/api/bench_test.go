@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -18,13 +19,9 @@ import (
 // each a second, in turn, from one caller. It reports the times of both, their ratios, and what the server adds.
 func BenchmarkAddedLatency(b *testing.B) {
 	limiter, err := zlimit.Open(b.Context(), "memory:")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "zlimit.Open()", err)
 	defer limiter.Close()
-	if err := limiter.Limits.Set(b.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rps", 1_000_000_000)}}); err != nil {
-		b.Fatal(err)
-	}
+	check.Fatal(b, "Limits.Set()", limiter.Limits.Set(b.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rps", 1_000_000_000)}}))
 	callers := testCallers(b)
 	server := httptest.NewServer(New(Options{Limiter: limiter, Callers: func() *auth.Callers { return callers }}))
 	defer server.Close()
@@ -58,9 +55,7 @@ func BenchmarkAddedLatency(b *testing.B) {
 		for i, call := range calls {
 			time.Sleep(time.Until(next))
 			began := time.Now()
-			if err := call(); err != nil {
-				b.Fatal(err)
-			}
+			check.Fatal(b, "call()", call())
 			times[i] = append(times[i], time.Since(began))
 		}
 		next = next.Add(time.Millisecond)

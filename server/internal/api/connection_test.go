@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 )
 
@@ -63,7 +64,7 @@ func TestSlowBody(t *testing.T) {
 				conn := connect(t, newService(t))
 				began := time.Now()
 				if _, err := conn.Write([]byte(test.request)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Write() = %v", err)
 				}
 				_ = conn.SetReadDeadline(began.Add(time.Hour))
 				r := bufio.NewReader(conn)
@@ -72,7 +73,7 @@ func TestSlowBody(t *testing.T) {
 					t.Fatalf("no answer after %v: %v", time.Since(began), err)
 				}
 				if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-					t.Error(err)
+					t.Errorf("io.Copy() = %v", err)
 				}
 				if took := time.Since(began); answer.StatusCode != test.status || took != test.after {
 					t.Errorf("the answer is %d after %v, want %d after %v", answer.StatusCode, took, test.status, test.after)
@@ -93,9 +94,7 @@ func TestReadBody(t *testing.T) {
 		for range 2 {
 			body := `{"entity": "alice", "resource": "gpt-4", "consume": {"tpm": 1}}`
 			request, err := http.NewRequest("POST", "http://localhost/v1/acquire", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "http.NewRequest()", err)
 			request.Header.Set("Authorization", "Bearer "+keyOfGateway)
 			request.Header.Set("Content-Type", "application/json")
 			go func() { _ = request.Write(conn) }()
@@ -120,7 +119,7 @@ func TestLongCall(t *testing.T) {
 			return "done", c.r.Context().Err()
 		}}))
 		if _, err := conn.Write([]byte("POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + keyOfOps + "\r\n\r\n")); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Write() = %v", err)
 		}
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || answer.StatusCode != http.StatusOK {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -20,14 +21,10 @@ import (
 func readEvents(t *testing.T, url, query string) (*http.Response, *bufio.Scanner) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/events"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	request.Header.Set("Authorization", "Bearer "+keyOfReader)
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.DefaultClient.Do()", err)
 	t.Cleanup(func() { _ = answer.Body.Close() })
 	lines := bufio.NewScanner(answer.Body)
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" || !lines.Scan() || !strings.HasPrefix(lines.Text(), ": events that this process sees") {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/token"
@@ -51,9 +52,7 @@ func testCallers(t testing.TB) *auth.Callers {
 		{Name: "ops", KeySHA256: hashOf(keyOfOps), Roles: []string{"admin"}},
 		{Name: "other", KeySHA256: hashOf(keyOfOther), Roles: []string{"acquire"}},
 	}, "default", time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "auth.New()", err)
 	return callers
 }
 
@@ -63,14 +62,10 @@ func newService(t testing.TB, change ...func(*Options)) *service {
 	s := &service{now: time.Now().Truncate(time.Second)}
 	events := NewEvents()
 	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(events.Observer("default")), zlimit.WithClock(s.time), zlimit.WithFreshness(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	t.Cleanup(func() { _ = limiter.Close() })
 	signer, err := token.NewSigner(token.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, token.MinSecret)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "token.NewSigner()", err)
 	callers := testCallers(t)
 	s.limiter = limiter
 	s.options = Options{Limiter: limiter, Callers: func() *auth.Callers { return callers }, Tokens: func() *token.Signer { return signer }, Events: events, Now: s.time}
@@ -85,9 +80,7 @@ func newService(t testing.TB, change ...func(*Options)) *service {
 		"cards":  {zlimit.Prepaid("cards", 10)},
 		"jobs":   {zlimit.Slots("workers", 2)},
 	} {
-		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", limiter.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits}))
 	}
 	return s
 }
@@ -172,9 +165,7 @@ func fails(t testing.TB, h http.Handler, status int, code, method, path, key, bo
 func (s *service) left(t testing.TB, entity, resource, limit string) int64 {
 	t.Helper()
 	statuses, err := s.limiter.Available(context.WithoutCancel(t.Context()), zlimit.AvailableQuery{Entity: entity, Resource: resource})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Available()", err)
 	status, _ := statuses.Limit(limit)
 	return status.Available
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -20,13 +21,9 @@ import (
 // beginning. LEASE is the lease of the last answer that has one.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/http-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "os.ReadFile()", err)
 	s := newService(t)
-	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)}}))
 	blocks := regexp.MustCompile("(?s)```text\n((?:GET|POST|PUT|DELETE) .*?)```").FindAllStringSubmatch(string(text), -1)
 	if len(blocks) < 8 {
 		t.Fatalf("the page has %d requests, want more", len(blocks))
@@ -131,9 +128,7 @@ func TestPython(t *testing.T) {
 	}
 	callers := testCallers(t)
 	s := newService(t, func(o *Options) { o.Callers = func() *auth.Callers { return callers } })
-	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 2000)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 2000)}}))
 	server := httptest.NewServer(s)
 	defer server.Close()
 	cmd := exec.CommandContext(t.Context(), python, "-I", "-B", "-c", "import sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[1:]; import runpy; runpy.run_path(sys.argv[0] + '/call.py', run_name='__main__')",

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -15,9 +16,7 @@ func newRender(t *testing.T) *service {
 	t.Helper()
 	s := newService(t)
 	err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "render"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Slots("workers", 2), zlimit.PerMonth("tokens", 1000)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", err)
 	return s
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 var start = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
@@ -34,9 +36,7 @@ func callers(t *testing.T) *Callers {
 		{Name: "envoy", Certificate: "spiffe://prod/envoy", Roles: []string{"acquire", "read"}},
 		{Name: "dns", Certificate: "edge.internal", Roles: []string{"read"}},
 	}, "default", clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	return all
 }
 
@@ -214,9 +214,7 @@ func TestNewKey(t *testing.T) {
 	key, hash := NewKey()
 	other, _ := NewKey()
 	all, err := New([]Caller{{Name: "a", KeySHA256: hash, Roles: []string{"read"}}}, "default", clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	if _, err := all.ByKey(key); err != nil || !strings.HasPrefix(key, keyPrefix) || len(key) != len(keyPrefix)+43 {
 		t.Errorf("ByKey(%q) = %v, want nil", key, err)
 	}
@@ -258,9 +256,7 @@ func FuzzMatches(f *testing.F) {
 func FuzzAuthorization(f *testing.F) {
 	key, hash := NewKey()
 	all, err := New([]Caller{{Name: "a", KeySHA256: hash, Roles: []string{"read"}}}, "default", clock)
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.Fatal(f, "New()", err)
 	f.Add("Bearer " + key)
 	f.Add("Bearer")
 	f.Fuzz(func(t *testing.T, field string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/server/internal/page"
@@ -40,9 +41,7 @@ func newStore(t *testing.T) zlimit.Store {
 	if err == nil {
 		err = s.Setup(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "memory.New() and Setup()", err)
 	return store.NewHandle(s, true)
 }
 
@@ -51,16 +50,14 @@ func visitCounted(t *testing.T) *visitor {
 	t.Helper()
 	handle := newStore(t)
 	a, err := aggregator.New(handle, aggregator.WithPoll(5*time.Millisecond), aggregator.WithoutTending())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "aggregator.New()", err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil && ctx.Err() == nil {
-			t.Error(err)
+			t.Errorf("Run() = %v", err)
 		}
 	})
 	for len(a.Status().Partitions) == 0 {
@@ -79,14 +76,10 @@ func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
 	t.Helper()
 	recent := page.NewRecent(nil)
 	l, err := zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe), zlimit.WithClock(now))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	t.Cleanup(func() { _ = l.Close() })
 	err = l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.USD("usd", 5, zlimit.PerMonth)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", err)
 	h, err := page.New(page.Options{
 		Limiter: l, Recent: recent, Token: "once", TokenUser: "dana", Now: now,
 		SignIn: func(_ context.Context, key string) (page.User, error) {
@@ -100,15 +93,11 @@ func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "page.New()", err)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "cookiejar.New()", err)
 	return &visitor{http.Client{Jar: jar}, server.URL, l}
 }
 
@@ -116,9 +105,7 @@ func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
 func (v *visitor) get(t *testing.T, path string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	return v.send(t, request)
 }
 
@@ -126,9 +113,7 @@ func (v *visitor) get(t *testing.T, path string) (int, string) {
 func (v *visitor) post(t *testing.T, path string, form url.Values, headers ...string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.base+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
@@ -139,14 +124,10 @@ func (v *visitor) post(t *testing.T, path string, form url.Values, headers ...st
 func (v *visitor) send(t *testing.T, request *http.Request) (int, string) {
 	t.Helper()
 	reply, err := v.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Do()", err)
 	defer func() { _ = reply.Body.Close() }()
 	body, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "io.ReadAll()", err)
 	if csp := reply.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self'") || strings.Contains(csp, "unsafe") {
 		t.Errorf("%s has the policy %q", request.URL.Path, csp)
 	}
@@ -196,13 +177,9 @@ func TestToken(t *testing.T) {
 		t.Errorf("another token has status %d, want 403", status)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+"/signin?token=once&to=//elsewhere.example", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	reply, err := v.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Do()", err)
 	_ = reply.Body.Close()
 	c := reply.Cookies()
 	if len(c) != 1 || !c[0].HttpOnly || c[0].SameSite != http.SameSiteStrictMode || reply.Header.Get("Location") != "/" {
@@ -239,9 +216,7 @@ func TestCrossSite(t *testing.T) {
 // TestViewerChangesNothing checks that a viewer is refused each change.
 func TestViewerChangesNothing(t *testing.T) {
 	v := visit(t)
-	if err := v.acquire(t, "alice", 1); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "acquire()", v.acquire(t, "alice", 1))
 	v.signIn(t, "viewer")
 	for _, path := range paths[:len(paths)-2] {
 		if status, body := v.get(t, path); status != http.StatusOK || strings.Contains(body, `action="/entity/change"`) || strings.Contains(body, `action="/limits/`) && !strings.Contains(body, `method="get" action="/limits/edit"`) {
@@ -272,9 +247,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%s without its confirmation: %d", do, status)
 		}
 	}
-	if err := v.acquire(t, "alice", 10); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "acquire()", v.acquire(t, "alice", 10))
 	for _, step := range []struct {
 		do   string
 		more []string
@@ -348,20 +321,14 @@ func TestBadInput(t *testing.T) {
 // TestStream sends what changed, and ends with the session.
 func TestStream(t *testing.T) {
 	v := visit(t)
-	if err := v.acquire(t, "alice", 1); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "acquire()", v.acquire(t, "alice", 1))
 	v.signIn(t, "viewer")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/events?screen=now", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "http.NewRequestWithContext()", err)
 	reply, err := v.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Do()", err)
 	defer func() { _ = reply.Body.Close() }()
 	if kind := reply.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Fatalf("the stream is of %q", kind)
@@ -370,9 +337,7 @@ func TestStream(t *testing.T) {
 	text := ""
 	for !strings.Contains(text, "event: at\n") {
 		n, err := reply.Body.Read(read)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Body.Read()", err)
 		text += string(read[:n])
 	}
 	if !strings.HasPrefix(text, "event: main\ndata: ") || !strings.Contains(text, "alice") {

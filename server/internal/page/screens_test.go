@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,7 +34,7 @@ func (v *visitor) screen(t *testing.T, path string, want ...string) string {
 func (v *visitor) use(t *testing.T, entity, resource, limit string, n int64) {
 	t.Helper()
 	if _, err := v.limiter.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{limit: n}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Acquire() = %v", err)
 	}
 	v.counted(t, entity, resource, limit, n)
 }
@@ -43,9 +44,7 @@ func (v *visitor) counted(t *testing.T, entity, resource, limit string, n int64)
 	t.Helper()
 	for counted := false; !counted; time.Sleep(2 * time.Millisecond) {
 		for s, err := range v.limiter.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Entity: entity, Resource: resource, Window: zlimit.WindowHourly}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Usage.Snapshots()", err)
 			counted = counted || s.Consumed[limit].Float64() >= float64(n)
 		}
 	}
@@ -70,16 +69,12 @@ func TestUsageOfEveryone(t *testing.T) {
 	for _, team := range []string{"marketing", "sales"} {
 		for _, e := range []zlimit.Entity{{ID: team}, {ID: team + "/ann", ParentID: team, Cascade: true}, {ID: team + "/ben", ParentID: team}} {
 			if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Entities.Create() = %v", err)
 			}
 		}
 	}
-	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "sales", Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("tpm", 100_000, "UTC")}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 10_000)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "sales", Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("tpm", 100_000, "UTC")}}))
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 10_000)}}))
 	use := func(entity string, n int64) { t.Helper(); v.use(t, entity, "models", "tpm", n) }
 	use("marketing/ann", 3000)
 	use("marketing/ben", 500)
@@ -114,7 +109,7 @@ func TestUsageOfOneTeam(t *testing.T) {
 	v := visitCounted(t)
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}} {
 		if _, err := v.limiter.Entities.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	v.use(t, "ann", "gpt", "rpm", 7)
@@ -126,9 +121,7 @@ func TestUsageOfOneTeam(t *testing.T) {
 func TestOneVerdict(t *testing.T) {
 	v := visit(t)
 	v.signIn(t, "viewer")
-	if err := v.acquire(t, "alice", 1); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "acquire()", v.acquire(t, "alice", 1))
 	for range 3 {
 		if err := v.acquire(t, "alice", 10); err == nil {
 			t.Fatal("Acquire() = nil, want a rejection")
@@ -153,9 +146,7 @@ func TestRefusedShare(t *testing.T) {
 		_, _ = v.limiter.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "other", Limits: limit, Consume: zlimit.Amounts{"rpm": 1}})
 	}
 	for range 4 {
-		if err := v.acquire(t, "alice", 1); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "acquire()", v.acquire(t, "alice", 1))
 	}
 	v.screen(t, "/?resource=gpt", "Refused a minute 0 0 % of the calls for this resource")
 	v.screen(t, "/?resource=other", "Refused a minute 3 75 % of the calls for this resource")
@@ -165,12 +156,10 @@ func TestRefusedShare(t *testing.T) {
 func TestDisabledEntity(t *testing.T) {
 	v := visit(t)
 	v.signIn(t, "viewer")
-	if err := v.acquire(t, "alice", 4); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "acquire()", v.acquire(t, "alice", 4))
 	for _, entity := range []string{"alice", "bob"} {
 		if _, err := v.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt"}, nil); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Limits.Disable() = %v", err)
 		}
 		text := v.screen(t, "/entity?id="+entity+"&resource=gpt", entity+" is disabled", "10 a minute", "$5 a month")
 		if strings.Contains(text, "No limit says anything") || strings.Contains(text, "has room") {
@@ -184,22 +173,16 @@ func TestAuditIsTrue(t *testing.T) {
 	v := visit(t)
 	v.signIn(t, "viewer")
 	ctx := t.Context()
-	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}))
 	if _, err := v.limiter.Limits.Disable(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	if _, err := v.limiter.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: "key-1"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.LeaveSwitch() = %v", err)
 	}
-	if err := v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}))
 	for _, r := range []zlimit.Resource{{ID: "gpt-4o", Within: "models"}, {ID: "gpt-4o"}} {
-		if err := v.limiter.Resources.Put(ctx, r); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Resources.Put()", v.limiter.Resources.Put(ctx, r))
 	}
 	for _, path := range []string{"/audit", "/entity?id=key-1&resource=gpt"} {
 		text := v.screen(t, path, "has no switch of its own now")
@@ -253,14 +236,10 @@ func TestManagedLevel(t *testing.T) {
 		}
 		return r.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{at}})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Managed.Run()", err)
 	v.screen(t, "/limits", "kept by a file of limits")
 	for _, n := range []int64{11, 10} { // there and back
-		if err := v.limiter.Limits.Patch(t.Context(), at, zlimit.PerMinute("rpm", n)); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Patch()", v.limiter.Limits.Patch(t.Context(), at, zlimit.PerMinute("rpm", n)))
 	}
 	v.screen(t, "/limits", "kept by a file of limits")
 }
@@ -268,9 +247,7 @@ func TestManagedLevel(t *testing.T) {
 // TestTwoPages of one host do not sign each other out.
 func TestTwoPages(t *testing.T) {
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "cookiejar.New()", err)
 	one, two := visit(t), visit(t)
 	one.Jar, two.Jar = jar, jar
 	one.signIn(t, "admin")
@@ -297,28 +274,22 @@ func TestWhy(t *testing.T) {
 	team := zlimit.Level{Entity: "team", Resource: "gpt"}
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
 		if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
-	if err := v.limiter.Limits.Set(ctx, team, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 3)}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, team, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 3)}}))
 	before := time.Now().UTC()
 	v.screen(t, "/why?id=alice&resource=gpt", "No refusal of alice for gpt is reported around", "No refusals of it are reported", "No usage is counted")
 
 	reporting, err := zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	for i := range 6 {
 		_, err := reporting.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
 		if (err == nil) != (i < 3) {
 			t.Fatalf("Acquire() = %v in call %d, want rejections after three", err, i+1)
 		}
 	}
-	if err := reporting.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", reporting.Close())
 	then := time.Now().UTC()
 	ask := func(at time.Time) string {
 		return "/why?id=alice&resource=gpt&at=" + url.QueryEscape(at.Format("2006-01-02T15:04:05.000"))
@@ -332,9 +303,7 @@ func TestWhy(t *testing.T) {
 	}
 	pause := func() { time.Sleep(20 * time.Millisecond) }
 	pause()
-	if err := v.limiter.Limits.Patch(zlimit.ContextWithPrincipal(ctx, "ben"), team, zlimit.PerMinute("rpm", 20)); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Patch()", v.limiter.Limits.Patch(zlimit.ContextWithPrincipal(ctx, "ben"), team, zlimit.PerMinute("rpm", 20)))
 	minute := then.Format("2006-01-02T15:04")
 	v.screen(t, ask(then), "The limit was ", "3 a minute ", "rpm 3 → 20 a minute by ben")
 	v.screen(t, "/why?id=alice&resource=gpt&at="+minute, "alice was refused at "+minute[len("2006-01-02T"):]+" by rpm")
@@ -347,13 +316,13 @@ func TestWhy(t *testing.T) {
 
 	pause()
 	if _, err := v.limiter.Limits.Disable(ctx, zlimit.Level{Entity: "alice"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	pause()
 	off := time.Now().UTC()
 	pause()
 	if _, err := v.limiter.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: "alice"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.LeaveSwitch() = %v", err)
 	}
 	v.screen(t, ask(off), "alice was disabled for gpt at ", "The switch was at its default level , set by ann at ")
 	v.screen(t, ask(then), "alice was refused at ")
@@ -380,13 +349,11 @@ func TestAllResources(t *testing.T) {
 	ctx := t.Context()
 	minute := []zlimit.Limit{zlimit.PerMinute("tpm", 100_000)}
 	for _, of := range [][2]string{{"all", ""}, {"chat", "all"}, {"search", ""}} {
-		if err := v.limiter.Limits.Set(ctx, zlimit.Level{Resource: of[0]}, zlimit.Config{Limits: minute, Within: of[1]}); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: of[0]}, zlimit.Config{Limits: minute, Within: of[1]}))
 	}
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}, {ID: "ben", ParentID: "team", Cascade: true}} {
 		if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	v.use(t, "ann", "chat", "tpm", 300)
@@ -413,9 +380,7 @@ func TestRaisedBudget(t *testing.T) {
 	set := func(dollars int64) {
 		t.Helper()
 		config := zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", dollars, zlimit.PerMonth)}}
-		if err := v.limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "raised", Resource: "pay"}, config); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "raised", Resource: "pay"}, config))
 		time.Sleep(5 * time.Millisecond) // changes have different times
 	}
 	set(200)

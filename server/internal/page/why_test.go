@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -19,38 +20,30 @@ func TestWhyAtTheRefusal(t *testing.T) {
 	ctx := zlimit.ContextWithPrincipal(t.Context(), "olga")
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
 		if _, err := v.limiter.Entities.Create(ctx, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Entities.Create() = %v", err)
 		}
 	}
 	at := func(text string) {
 		t.Helper()
 		clock, err := time.Parse(time.TimeOnly, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "time.Parse()", err)
 		now = time.Date(2026, 2, 20, clock.Hour(), clock.Minute(), clock.Second(), 0, time.UTC)
 	}
 	set := func(when string, n int64) {
 		t.Helper()
 		at(when)
 		err := v.limiter.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", n)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Set()", err)
 	}
 	set("09:30:00", 100)
 	set("09:40:02", 3)
 	at("09:40:10")
 	reporting, err := zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithClock(clock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	for range 5 {
 		_, _ = reporting.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
 	}
-	if err := reporting.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", reporting.Close())
 	at("09:42:00")
 	v.screen(t, "/why?id=alice&resource=gpt&at=09:40", "It was refused 2 times in the minute. The limit was 100 a minute until 09:40:02, and 3 a minute from 09:40:02, set by olga, as now.")
 
@@ -76,21 +69,17 @@ func TestWhyDisabledLater(t *testing.T) {
 	v := visitAt(t, handle, clock)
 	v.signIn(t, "viewer")
 	reporting, err := zlimit.New(t.Context(), handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithClock(clock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.New()", err)
 	for range 12 {
 		_, err = reporting.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
 	}
 	if err == nil {
 		t.Fatal("nothing was refused")
 	}
-	if err := reporting.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Close()", reporting.Close())
 	now = now.Add(30 * time.Second)
 	if _, err := v.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: "alice"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	now = now.Add(2 * time.Minute)
 	for at, want := range map[string]string{"09:40": "alice was refused at 09:40 by rpm", "09:41": "alice was disabled for gpt at 09:41"} {
@@ -108,33 +97,27 @@ func TestWhyElsewhere(t *testing.T) {
 	v := visitAt(t, handle, clock)
 	v.signIn(t, "viewer")
 	ctx := zlimit.ContextWithPrincipal(t.Context(), "olga")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
 		_, err := v.limiter.Entities.Create(ctx, e)
-		must(err)
+		check.Fatal(t, "Entities.Create()", err)
 	}
-	must(v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 2)}}))
-	must(v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "chat"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 2000)}}))
-	must(v.limiter.Resources.Put(ctx, zlimit.Resource{ID: "chat", Within: "models"}))
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 2)}}))
+	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "chat"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 2000)}}))
+	check.Fatal(t, "Resources.Put()", v.limiter.Resources.Put(ctx, zlimit.Resource{ID: "chat", Within: "models"}))
 	now = now.Add(10 * time.Minute)
 	reporting, err := zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithClock(clock))
-	must(err)
+	check.Fatal(t, "zlimit.New()", err)
 	for _, n := range []int64{1, 2, 7} {
 		_, _ = reporting.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "chat", Consume: zlimit.Amounts{"tpm": n}})
 	}
-	must(reporting.Close())
+	check.Fatal(t, "Close()", reporting.Close())
 	now = now.Add(5*time.Minute + 5*time.Second)
 	for _, at := range []zlimit.Level{{Entity: "team"}, {Resource: "models"}} {
 		_, err = v.limiter.Limits.Disable(ctx, at, nil)
-		must(err)
+		check.Fatal(t, "Limits.Disable()", err)
 		now = now.Add(12 * time.Second)
 		_, err = v.limiter.Limits.LeaveSwitch(ctx, at, nil)
-		must(err)
+		check.Fatal(t, "Limits.LeaveSwitch()", err)
 		now = now.Add(5*time.Minute - 12*time.Second)
 	}
 	v.screen(t, "/why?id=alice&resource=chat&at=09:40", "alice was refused at 09:40 by tpm for models", "2 times in the minute. The limit was 2 a minute , set by olga at 09:30, as now. Of the requests 1 asked for more than the limit can hold")

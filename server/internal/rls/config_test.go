@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -69,9 +70,7 @@ func TestWrongConfigs(t *testing.T) {
 			t.Errorf("Check = %v, want %q", err, test.want)
 		}
 	}
-	if err := (&Config{MergeDomains: true, Files: []File{file("a"), file("b")}}).Check(); err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "Check()", (&Config{MergeDomains: true, Files: []File{file("a"), file("b")}}).Check())
 }
 
 func TestAmounts(t *testing.T) {

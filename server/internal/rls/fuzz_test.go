@@ -10,6 +10,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
@@ -72,9 +73,7 @@ func FuzzRequest(f *testing.F) {
 		{Domain: "other", Descriptors: list(withHits(descriptor("user="), 1<<62))},
 	} {
 		data, err := proto.Marshal(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		check.Fatal(f, "proto.Marshal()", err)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

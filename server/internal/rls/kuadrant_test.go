@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -25,18 +26,14 @@ import (
 func dialKuadrant(t *testing.T, s *Service) func(method string, in, out proto.Message) error {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "net.Listen()", err)
 	anyone := auth.Anyone(zlimit.DefaultNamespace)
 	server := grpc.NewServer(grpc.UnaryInterceptor(Recognize(func() *auth.Callers { return anyone })))
 	s.Register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(port) }()
 	conn, err := grpc.NewClient(port.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "grpc.NewClient()", err)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
@@ -52,9 +49,7 @@ func reserveRequest(t *testing.T, user string, amount uint64, ttl time.Duration)
 	t.Helper()
 	embedded := func(b []byte, number protowire.Number, m proto.Message) []byte {
 		data, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "proto.Marshal()", err)
 		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), data)
 	}
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "llm")
@@ -64,9 +59,7 @@ func reserveRequest(t *testing.T, user string, amount uint64, ttl time.Duration)
 		b = embedded(b, 4, durationpb.New(ttl))
 	}
 	out := new(kuadrant.ReserveRequest)
-	if err := proto.Unmarshal(b, out); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "proto.Unmarshal()", proto.Unmarshal(b, out))
 	return out
 }
 
@@ -74,16 +67,12 @@ func commitRequest(t *testing.T, user, id string, actual uint64) proto.Message {
 	t.Helper()
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "llm")
 	data, err := proto.Marshal(descriptor("user=" + user))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "proto.Marshal()", err)
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), data)
 	b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), id)
 	b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), actual)
 	out := new(kuadrant.CommitRequest)
-	if err := proto.Unmarshal(b, out); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "proto.Unmarshal()", proto.Unmarshal(b, out))
 	return out
 }
 
@@ -93,12 +82,10 @@ func TestKuadrant(t *testing.T) {
 	call := dialKuadrant(t, s)
 	left := func(user string) int64 {
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: user, Resource: "llm|user"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Available()", err)
 		return statuses[0].Available
 	}
-	check := func(what string, user string, want int64) {
+	verify := func(what string, user string, want int64) {
 		t.Helper()
 		if got := left(user); got != want {
 			t.Errorf("left %s = %d, want %d", what, got, want)
@@ -107,9 +94,7 @@ func TestKuadrant(t *testing.T) {
 	reserve := func(user string, amount uint64, ttl time.Duration) (code pb.RateLimitResponse_Code, id string) {
 		t.Helper()
 		out := new(kuadrant.ReserveResponse)
-		if err := call("Reserve", reserveRequest(t, user, amount, ttl), out); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "call()", call("Reserve", reserveRequest(t, user, amount, ttl), out))
 		return out.GetCode(), out.GetReservationId()
 	}
 	commit := func(user, id string, actual uint64) (bool, codes.Code) {
@@ -120,9 +105,7 @@ func TestKuadrant(t *testing.T) {
 	envoy := func(method, user string, hits uint64) pb.RateLimitResponse_Code {
 		t.Helper()
 		out := new(pb.RateLimitResponse)
-		if err := call(method, &pb.RateLimitRequest{Domain: "llm", Descriptors: list(withHits(descriptor("user="+user), hits))}, out); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "call()", call(method, &pb.RateLimitRequest{Domain: "llm", Descriptors: list(withHits(descriptor("user="+user), hits))}, out))
 		return out.OverallCode
 	}
 	const ok, over = pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT
@@ -131,16 +114,16 @@ func TestKuadrant(t *testing.T) {
 	if code != ok || id == "" {
 		t.Fatalf("Reserve = %v, %q", code, id)
 	}
-	check("after an estimate", "ann", 400)
+	verify("after an estimate", "ann", 400)
 	if code, id := reserve("ann", 600, 0); code != over || id != "" {
 		t.Errorf("Reserve of too much = %v, %q", code, id)
 	}
-	check("after a refusal", "ann", 400)
+	verify("after a refusal", "ann", 400)
 	for range 2 {
 		if released, failure := commit("ann", id, 250); !released || failure != codes.OK {
 			t.Errorf("Commit = %v, %v", released, failure)
 		}
-		check("after the actual amount", "ann", 750)
+		verify("after the actual amount", "ann", 750)
 	}
 	if _, failure := commit("ann", id, 1); failure != codes.AlreadyExists {
 		t.Errorf("Commit of another amount = %v", failure)
@@ -152,11 +135,11 @@ func TestKuadrant(t *testing.T) {
 	if code, id = reserve("ann", 0, 0); code != ok || id == "" {
 		t.Fatalf("Reserve of nothing = %v, %q", code, id)
 	}
-	check("after an estimate of nothing", "ann", 750)
+	verify("after an estimate of nothing", "ann", 750)
 	if released, _ := commit("ann", id, 800); !released {
 		t.Error("Commit after an estimate of nothing was not released")
 	}
-	check("after more than is left", "ann", -50)
+	verify("after more than is left", "ann", -50)
 	if code, _ := reserve("ann", 0, 0); code != over {
 		t.Errorf("Reserve of nothing in debt = %v", code)
 	}
@@ -166,11 +149,11 @@ func TestKuadrant(t *testing.T) {
 	if released, failure := commit("bob", id, 10); released || failure != codes.OK {
 		t.Errorf("Commit of an expired reservation = %v, %v", released, failure)
 	}
-	check("after an expired reservation", "bob", 900)
+	verify("after an expired reservation", "bob", 900)
 	if released, failure := commit("bob", "", 50); released || failure != codes.OK {
 		t.Errorf("Commit without a reservation = %v, %v", released, failure)
 	}
-	check("after a commit without a reservation", "bob", 850)
+	verify("after a commit without a reservation", "bob", 850)
 
 	if got := envoy("CheckRateLimit", "cat", 1000); got != ok {
 		t.Errorf("CheckRateLimit of all = %v", got)
@@ -178,11 +161,11 @@ func TestKuadrant(t *testing.T) {
 	if got := envoy("CheckRateLimit", "cat", 1001); got != over {
 		t.Errorf("CheckRateLimit of more = %v", got)
 	}
-	check("after questions", "cat", 1000)
+	verify("after questions", "cat", 1000)
 	if got := envoy("Report", "cat", 1200); got != ok {
 		t.Errorf("Report = %v", got)
 	}
-	check("after a report of more than is left", "cat", -200)
+	verify("after a report of more than is left", "cat", -200)
 	if err := call("Reserve", reserveRequest(t, "ann", 1, -time.Second), new(kuadrant.ReserveResponse)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Reserve for a negative time = %v", err)
 	}

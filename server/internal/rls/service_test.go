@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -79,13 +80,9 @@ func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimit
 	t.Helper()
 	limiter, clock := zlimittest.New(t)
 	signer, err := token.NewSigner(token.Key{ID: "k", Secret: make([]byte, token.MinSecret)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "token.NewSigner()", err)
 	s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: zlimit.DefaultNamespace, Tokens: func() *token.Signer { return signer }, Now: clock.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "New()", err)
 	return s, limiter, clock
 }
 
@@ -93,9 +90,7 @@ func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimit
 func call(t *testing.T) context.Context {
 	t.Helper()
 	p, err := auth.Anyone(zlimit.DefaultNamespace).ByKey("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ByKey()", err)
 	return context.WithValue(t.Context(), callerKey{}, p)
 }
 
@@ -119,9 +114,7 @@ func withHits(d *common.RateLimitDescriptor, hits uint64) *common.RateLimitDescr
 func ask1(t *testing.T, s *Service, domain string, d ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
 	t.Helper()
 	out, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: domain, Descriptors: d})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ShouldRateLimit()", err)
 	if len(out.Statuses) != len(d) {
 		t.Fatalf("ShouldRateLimit of %d descriptors = %d statuses", len(d), len(out.Statuses))
 	}
@@ -217,9 +210,7 @@ func TestWindowsOfUnits(t *testing.T) {
 		c := &Config{Files: []File{{Name: "d.yaml", Text: []byte(text)}}, Domains: map[string]Domain{"d": {Windows: windows}}}
 		s, limiter, clock := newService(t, c)
 		table, err := c.table()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "table()", err)
 		if applied, err := limiter.Limits.Apply(t.Context(), table.declarations...); err != nil || len(applied.Set) > 0 {
 			t.Fatalf("Apply a second time = %v, %v, want nothing to set", applied, err)
 		}
@@ -361,16 +352,12 @@ func TestLease(t *testing.T) {
 	}
 	s, limiter, clock := newService(t, c)
 	err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 500), zlimit.PerDay("requests", 5)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Limits.Set()", err)
 	left := func() string {
 		var text []string
 		for _, of := range [][2]string{{"ann", "llm|user"}, {everybody, "llm|all=x"}, {"red", "gpt-5"}} {
 			statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: of[0], Resource: of[1]})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "Available()", err)
 			for _, status := range statuses {
 				text = append(text, fmt.Sprint(status.Limit.Name, "=", status.Available))
 			}
@@ -421,7 +408,7 @@ func TestDisabled(t *testing.T) {
 	s, limiter, _ := newService(t, shopConfig())
 	ask1(t, s, "shop", descriptor("user=ann"))
 	if _, err := limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: "ann"}, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limits.Disable() = %v", err)
 	}
 	for _, asks := range [][]*common.RateLimitDescriptor{{descriptor("user=ann")}, {descriptor("all=yes"), descriptor("user=ann")}, {withHits(descriptor("user=ann"), 0)}} {
 		if out := ask1(t, s, "shop", asks...); out.OverallCode != pb.RateLimitResponse_OVER_LIMIT || out.Statuses[len(asks)-1].Code != pb.RateLimitResponse_OVER_LIMIT {
@@ -437,9 +424,7 @@ func TestReload(t *testing.T) {
 		ask1(t, s, "shop", descriptor("user=ann"))
 	}
 	more := &Config{Files: []File{{Name: "shop.yaml", Text: []byte(strings.Replace(shop, "requests_per_unit: 3", "requests_per_unit: 4", 1))}}}
-	if err := s.Reload(t.Context(), more); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Reload()", s.Reload(t.Context(), more))
 	if err := s.Reload(t.Context(), &Config{Files: []File{{Name: "shop.yaml", Text: []byte("domain: shop\ndescriptors: [{key: user}, {key: user}]")}}}); err == nil {
 		t.Error("Reload of a wrong file = nil, want an error")
 	}
@@ -485,9 +470,7 @@ func TestCallers(t *testing.T) {
 		{Name: "elsewhere", KeySHA256: key("e"), Roles: []string{"acquire"}, Namespaces: []string{"other"}},
 		{Name: "thief", KeySHA256: key("t"), Roles: []string{"acquire"}},
 	}, zlimit.DefaultNamespace, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "auth.New()", err)
 	c := shopConfig()
 	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
 	s, _, _ := newService(t, c)
@@ -519,9 +502,7 @@ func TestCallers(t *testing.T) {
 		}
 	}
 	answer, err := ask("g", withHits(descriptor("user=ann"), 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "ask()", err)
 	settlement := withHits(descriptor("lease="+answer.DynamicMetadata.GetFields()["lease"].GetStringValue()), 0)
 	if _, err := ask("t", settlement); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("settlement by another caller = %v, want PermissionDenied", err)

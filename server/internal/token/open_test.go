@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -62,22 +63,16 @@ func TestOpen(t *testing.T) {
 // TestOpenOfOneLease knows the tokens of a request that was repeated as one lease.
 func TestOpenOfOneLease(t *testing.T) {
 	l, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	t.Cleanup(func() { _ = l.Close() })
 	var tokens []string
 	for i := range 2 {
 		lease, err := l.Acquire(t.Context(), zlimit.Request{
 			ID: "once", Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Acquire()", err)
 		text, err := lease.Token(time.Duration(i+1) * time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Token()", err)
 		tokens = append(tokens, text)
 	}
 	if tokens[0] == tokens[1] {

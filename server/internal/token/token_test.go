@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -20,18 +21,14 @@ func key(id string, b byte) Key { return Key{ID: id, Secret: bytes.Repeat([]byte
 func signer(t testing.TB, keys ...Key) *Signer {
 	t.Helper()
 	s, err := NewSigner(keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "NewSigner()", err)
 	return s
 }
 
 func sign(t testing.TB, s *Signer, c *Claims) string {
 	t.Helper()
 	text, err := s.Sign(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Sign()", err)
 	return text
 }
 
@@ -60,21 +57,15 @@ func TestOpen(t *testing.T) {
 // TestLeaseOfALimiter signs the token of a lease, which is not in base64 twice.
 func TestLeaseOfALimiter(t *testing.T) {
 	limiter, err := zlimit.Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "zlimit.Open()", err)
 	defer limiter.Close()
 	lease, err := limiter.Acquire(t.Context(), zlimit.Request{
 		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
 		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Acquire()", err)
 	inner, err := lease.Token(time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Token()", err)
 	s := signer(t, key("k1", 1))
 	c := &Claims{
 		Namespace: "default", Caller: "gateway", Expires: start.Add(time.Hour), Last: start.Add(time.Hour),
@@ -85,9 +76,7 @@ func TestLeaseOfALimiter(t *testing.T) {
 		t.Errorf("a token of a lease of %d bytes has %d, want at most %d", len(inner), len(text), most)
 	}
 	opened, err := s.Open(text, "default", "gateway", start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Open()", err)
 	if err := limiter.Settle(t.Context(), opened.Leases[0].Token, zlimit.Amounts{"tpm": 100}); err != nil {
 		t.Errorf("Settle = %v, want nil", err)
 	}
@@ -160,9 +149,7 @@ func TestOtherVersion(t *testing.T) {
 func payloadOf(t testing.TB, c *Claims) []byte {
 	t.Helper()
 	data, err := c.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "encode()", err)
 	return data
 }
 
@@ -313,7 +300,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := s.Open(text, "default", "gateway", start); err != nil {
-			b.Fatal(err)
+			b.Fatalf("Open() = %v", err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,25 +13,19 @@ import (
 // TestExplainEveryLevel lowers a limit at each place that a request is charged to. Explain shows every change with the level
 // that it is of, and none of other levels. On a terminal no line is wider than that.
 func TestExplainEveryLevel(t *testing.T) {
-	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
-	clock := func() time.Time { return now }
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("arn:aws:sts::123456789012:assumed-role/operators/olga"))
-	check.Fatal(t, "zlimit.Open()", err)
+	l := newPast(t, 12, 0, zlimit.WithPrincipal("arn:aws:sts::123456789012:assumed-role/operators/olga"))
 	set := func(at zlimit.Level, n int64) {
 		t.Helper()
-		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}))
+		l.set(t, at, zlimit.PerDay("rpd", n))
 	}
-	for _, e := range []zlimit.Entity{{ID: "holding"}, {ID: "acme", ParentID: "holding", Cascade: true}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
-		_, err := l.Entities.Create(t.Context(), e)
-		check.Fatal(t, "Entities.Create()", err)
-	}
+	l.create(t, zlimit.Entity{ID: "holding"}, zlimit.Entity{ID: "acme", ParentID: "holding", Cascade: true},
+		zlimit.Entity{ID: "key-1", ParentID: "acme", Cascade: true})
 	set(zlimit.Level{Resource: "models"}, 1000)
 	set(zlimit.Level{Resource: "large"}, 1000)
 	check.Fatal(t, "Resources.Put()", l.Resources.Put(t.Context(), zlimit.Resource{ID: "large", Within: "models"}))
 	set(zlimit.Level{Resource: "gpt-4o"}, 1000)
 	check.Fatal(t, "Resources.Put()", l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4o", Within: "large"}))
-	now = now.Add(2 * time.Hour)
+	l.pass(2 * time.Hour)
 	lowered := []zlimit.Level{
 		{Entity: "key-1", Resource: "gpt-4o"},
 		{Entity: "key-1"},
@@ -51,17 +44,12 @@ func TestExplainEveryLevel(t *testing.T) {
 	for _, other := range []zlimit.Level{{Entity: "key-2"}, {Entity: "acme", Resource: "voice"}, {Resource: "voice"}} {
 		set(other, 5)
 	}
-	_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "key-1", Resource: "gpt-4o", Consume: zlimit.Amounts{"rpd": 1}})
+	_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "key-1", Resource: "gpt-4o", Consume: zlimit.Amounts{"rpd": 1}})
 	check.Fatal(t, "Acquire()", err)
-	check.Fatal(t, "Close()", l.Close())
+	l.close(t, time.Minute)
 
-	now = now.Add(time.Minute)
-	run := func(live bool, args ...string) string {
-		t.Helper()
-		return output(t, &shell.Shell{Now: clock, Live: live}, append(args, "--store", dsn)...)
-	}
 	explain := []string{"explain", "key-1", "gpt-4o", "--at", "2026-02-20T14:01"}
-	wide, narrow := run(false, explain...), run(true, explain...)
+	wide, narrow := l.output(t, false, explain...), l.output(t, true, explain...)
 	for i, at := range lowered {
 		text := " " + at.String() + " "
 		limit := zlimit.PerDay("rpd", int64(20+i)).String()
@@ -93,17 +81,13 @@ func TestExplainEveryLevel(t *testing.T) {
 
 // TestForecastOnATerminal shows a forecast with long names: no line is wider than the terminal, and nothing is cut off.
 func TestForecastOnATerminal(t *testing.T) {
-	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
-	clock := func() time.Time { return now }
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
-	check.Fatal(t, "zlimit.Open()", err)
+	l := newPast(t, 12, 0)
 	parsed, err := shell.ParseLimits([]string{"tokens-per-month=1000000/month@UTC"})
 	check.Fatal(t, "shell.ParseLimits()", err)
-	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4o"}, zlimit.Config{Limits: parsed}))
-	check.Fatal(t, "Close()", l.Close())
+	l.set(t, zlimit.Level{Resource: "gpt-4o"}, parsed...)
+	l.close(t, 0)
 	for _, live := range []bool{false, true} {
-		out := output(t, &shell.Shell{Now: clock, Live: live}, "usage", "forecast", "--entity", "international-business", "--resource", "gpt-4o", "--store", dsn)
+		out := l.output(t, live, "usage", "forecast", "--entity", "international-business", "--resource", "gpt-4o")
 		if widest := columns(out); (widest <= 80) != live {
 			t.Errorf("on a terminal: %t, the widest line has %d columns:\n%s", live, widest, out)
 		}

@@ -1,54 +1,34 @@
 package cli
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // In TestWhoIsRejected, a process reports rejections. One command shows whose they were, and another why, beside changes of limits.
 func TestWhoIsRejected(t *testing.T) {
-	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
-	clock := func() time.Time { return now }
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("olga"), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	check.Fatal(t, "zlimit.Open()", err)
-	set := func(n int64) {
-		t.Helper()
-		if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
-			t.Fatalf("Limits.Set() = %v", err)
-		}
-	}
-	set(1000)
-	now = now.Add(2 * time.Hour)
-	set(2)
-	now = now.Add(3 * time.Minute)
-	for entity, n := range map[string]int{"acme": 5, "bolt": 3} {
-		for range n {
-			_, _ = l.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: "gpt", Consume: zlimit.Amounts{"rpd": 1}})
-		}
-	}
-	check.Fatal(t, "Close()", l.Close())
-	run := func(args ...string) string {
-		t.Helper()
-		return output(t, &shell.Shell{Now: clock}, append(args, "--store", dsn)...)
-	}
-	now = now.Add(4 * time.Minute)
+	l := newReported(t, 12, 0)
+	l.set(t, zlimit.Level{Resource: "gpt"}, zlimit.PerDay("rpd", 1000))
+	l.pass(2 * time.Hour)
+	l.set(t, zlimit.Level{Resource: "gpt"}, zlimit.PerDay("rpd", 2))
+	l.pass(3 * time.Minute)
+	l.use(t, "acme", "gpt", "rpd", 1, 1, 1, 1, 1)
+	l.use(t, "bolt", "gpt", "rpd", 1, 1, 1)
+	l.close(t, 4*time.Minute)
 	const top = `2026-02-20 14:07:00  rejections of all resources in 10m0s; this look: 2 calls, 0.0 read units
 entity  resource  limit  of  rejected  share
 acme    gpt       rpd               3   75 %  ████████░░
 bolt    gpt       rpd               1   25 %  ███░░░░░░░
 all: 4 rejections in 1 report
 `
-	if got := run("top", "--rejected", "--count", "1"); got != top {
+	if got := l.output(t, false, "top", "--rejected", "--count", "1"); got != top {
 		t.Errorf("top --rejected prints\n%swant\n%s", got, top)
 	}
-	if got := run("top", "other", "--rejected", "--count", "1", "-o", "json"); !strings.Contains(got, `"rejected":{`) || strings.Contains(got, "acme") {
+	if got := l.output(t, false, "top", "other", "--rejected", "--count", "1", "-o", "json"); !strings.Contains(got, `"rejected":{`) || strings.Contains(got, "acme") {
 		t.Errorf("top --rejected of another resource prints %s", got)
 	}
 	const explained = `acme was refused at 2026-02-20 14:03 by limit rpd: 3 times in that minute. The limit was 2/d (resource gpt), set by olga at 2026-02-20 14:00:00, as now.
@@ -65,13 +45,13 @@ limit  available  capacity  refill
 rpd            0         2     2/d
 note: no consumption is counted in these hours
 `
-	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T14:03"); got != explained {
+	if got := l.output(t, false, "explain", "acme", "gpt", "--at", "2026-02-20T14:03"); got != explained {
 		t.Errorf("explain prints\n%swant\n%s", got, explained)
 	}
-	if got := run("explain", "acme", "gpt", "--at", "14:03"); got != explained {
+	if got := l.output(t, false, "explain", "acme", "gpt", "--at", "14:03"); got != explained {
 		t.Errorf("explain of today's 14:03 prints\n%swant\n%s", got, explained)
 	}
-	if got := run("explain", "acme", "gpt", "--at", "2026-02-20T13:00"); !strings.Contains(got, "2026-02-20 12:00:00  limits  resource gpt  limits_set: rpd=1000/d") || strings.Contains(got, "rejected  ") {
+	if got := l.output(t, false, "explain", "acme", "gpt", "--at", "2026-02-20T13:00"); !strings.Contains(got, "2026-02-20 12:00:00  limits  resource gpt  limits_set: rpd=1000/d") || strings.Contains(got, "rejected  ") {
 		t.Errorf("explain an hour before prints\n%s", got)
 	}
 }
@@ -79,37 +59,23 @@ note: no consumption is counted in these hours
 // TestExplainAnswers lowers a limit of a parent for 15 seconds, in which it refuses a child. The answer has both values of the limit and
 // names the child, whichever of the two is asked about. The cause is above the effect.
 func TestExplainAnswers(t *testing.T) {
-	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	now := time.Date(2026, 2, 20, 9, 30, 0, 0, time.UTC)
-	clock := func() time.Time { return now }
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock), zlimit.WithPrincipal("olga"), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	check.Fatal(t, "zlimit.Open()", err)
-	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}, {ID: "quiet"}} {
-		if _, err := l.Entities.Create(t.Context(), e); err != nil {
-			t.Fatalf("Entities.Create() = %v", err)
-		}
-	}
+	l := newReported(t, 9, 30)
+	l.create(t, zlimit.Entity{ID: "team"}, zlimit.Entity{ID: "alice", ParentID: "team", Cascade: true}, zlimit.Entity{ID: "quiet"})
 	set := func(minute, second int, n int64) {
 		t.Helper()
-		now = time.Date(2026, 2, 20, 9, minute, second, 0, time.UTC)
-		err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", n)}})
-		check.Fatal(t, "Limits.Set()", err)
+		l.at(9, minute, second)
+		l.set(t, zlimit.Level{Entity: "team", Resource: "gpt"}, zlimit.PerMinute("rpm", n))
 	}
 	set(30, 0, 100)
 	set(40, 2, 3)
-	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1000)}}); err != nil {
-		t.Fatalf("Limits.Set() = %v", err)
-	}
-	now = now.Add(8 * time.Second)
-	for range 5 {
-		_, _ = l.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
-	}
+	l.set(t, zlimit.Level{Resource: "gpt"}, zlimit.PerMinute("rpm", 1000))
+	l.pass(8 * time.Second)
+	l.use(t, "alice", "gpt", "rpm", 1, 1, 1, 1, 1)
 	set(40, 17, 100)
-	check.Fatal(t, "Close()", l.Close())
-	now = now.Add(5 * time.Minute)
+	l.close(t, 5*time.Minute)
 	run := func(want int, args ...string) string {
 		t.Helper()
-		got := execute(t.Context(), &shell.Shell{Now: clock}, append(append([]string{"explain"}, args...), "--store", dsn)...)
+		got := l.run(t, append([]string{"explain"}, args...)...)
 		if got.code != want {
 			t.Fatalf("explain %v: code %d, %s", args, got.code, got.stderr)
 		}

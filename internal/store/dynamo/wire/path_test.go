@@ -95,7 +95,7 @@ func TestSelfTest(t *testing.T) {
 		for i := range caught {
 			var err error
 			if caught[i], err = p.catch(t.Context(), UpdateItem, aws.NopRetryer{}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("catch() = %v", err)
 			}
 			test.change(caught[i].request)
 		}
@@ -110,7 +110,7 @@ func TestSelfTest(t *testing.T) {
 func TestSignatures(t *testing.T) {
 	p := New(client(t), "table", slog.New(slog.DiscardHandler))
 	if _, err := p.Do(t.Context(), UpdateItem, []byte("{}"), aws.NopRetryer{}, nothing{}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Do() = %v", err)
 	}
 	model := p.prototypes[UpdateItem].Load()
 	word := rapid.StringMatching(`[!-~]{1,40}`)

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/demo"
 	"github.com/zlimit/zlimit-go/server/internal/page"
 )
@@ -46,9 +47,7 @@ func open(t *testing.T, company demo.Options, change func(*page.Options)) *site 
 		t.Skipf("%s names no browser, such as chromium-headless-shell", envBrowser)
 	}
 	d, err := demo.Start(t.Context(), company)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "demo.Start()", err)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Errorf("Close() = %v", err)
@@ -67,9 +66,7 @@ func open(t *testing.T, company demo.Options, change func(*page.Options)) *site 
 		change(&options)
 	}
 	handler, err := page.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "page.New()", err)
 	server := httptest.NewServer(handler)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	s := &site{Demo: d, server: server, url: server.URL}
@@ -102,7 +99,7 @@ func (s *site) start(t *testing.T, binary string) {
 			}
 		}
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("chromedp.Listen() = %v", err)
 	}
 }
 
@@ -114,9 +111,7 @@ func (s *site) signIn(t *testing.T) {
 
 func (s *site) do(t *testing.T, steps ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	if err := chromedp.Do(s.tab, steps...); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "chromedp.Do()", chromedp.Do(s.tab, steps...))
 }
 
 // look shows a screen in a theme and a width.
@@ -125,7 +120,7 @@ func (s *site) look(t *testing.T, path, theme string, width int64) {
 	if _, err := chromedp.Call(s.tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}},
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("chromedp.Call() = %v", err)
 	}
 	s.do(t, chromedp.EmulateViewport(width, 900), chromedp.Navigate(s.url+path))
 }

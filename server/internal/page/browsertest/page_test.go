@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/demo"
 	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -112,9 +113,7 @@ func TestLive(t *testing.T) {
 	refuse := func(entity string) {
 		t.Helper()
 		_, err := s.Limiter.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: demo.Resource, Consume: zlimit.Amounts{"rpm": 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limiter.Acquire()", err)
 		_, err = s.Limiter.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: demo.Resource, Consume: zlimit.Amounts{"rpm": 600}})
 		var exceeded *zlimit.ExceededError
 		if !errors.As(err, &exceeded) {
@@ -175,9 +174,7 @@ func TestLimitsAreEdited(t *testing.T) {
 		if press == 2 {
 			s.do(t, chromedp.Click("button.main"), chromedp.WaitVisible("del"))
 		}
-		if err := s.Limiter.Limits.Patch(t.Context(), level, zlimit.PerMinute("rpm", int64(100*press))); err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "Limits.Patch()", s.Limiter.Limits.Patch(t.Context(), level, zlimit.PerMinute("rpm", int64(100*press))))
 		s.do(t, chromedp.Click("button.main"), chromedp.WaitVisible(".said.no"))
 		if text := eval[string](t, s, "document.querySelector('.said.no').textContent"); !strings.Contains(text, "changed meanwhile") {
 			t.Errorf("a stale form says %q", text)
@@ -197,7 +194,7 @@ func TestNames(t *testing.T) {
 	text := `<img src=x onerror="document.title='broken'">&"'`
 	name := zlimit.Name(text)
 	if _, err := s.Limiter.Acquire(t.Context(), zlimit.Request{Entity: name, Resource: demo.Resource, Consume: zlimit.Amounts{"rpm": 599}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Limiter.Acquire() = %v", err)
 	}
 	for _, path := range []string{"/", "/top", "/usage?limit=rpm", "/entity?id=" + url.QueryEscape(name), "/entities?q=" + url.QueryEscape(text), "/whatif?entity=" + url.QueryEscape(text), "/audit?principal=" + url.QueryEscape(text)} {
 		s.look(t, path, "light", 1440)
@@ -287,12 +284,10 @@ func TestManyBuckets(t *testing.T) {
 	heap := func() (float64, int) {
 		t.Helper()
 		if _, err := chromedp.Call(s.tab, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("chromedp.Call() = %v", err)
 		}
 		used, err := chromedp.Call(s.tab, runtime.GetHeapUsage, cdp.Empty{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Fatal(t, "chromedp.Call()", err)
 		return used.UsedSize, eval[int](t, s, "document.querySelectorAll('*').length")
 	}
 	update := func(i int) {

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 var update = flag.Bool("update", false, "draw the pictures of docs/dashboard.md")
@@ -35,9 +37,7 @@ func keep(t *testing.T, s *site, name string) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".png"), shot, 0o600)
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	check.Error(t, "the picture "+name, err)
 }
 
 // pictures draws those of the documentation, or checks that they are there and small.
@@ -59,12 +59,8 @@ func pictures(t *testing.T, s *site) {
 			s.look(t, p.path, p.theme, p.width)
 			s.do(t, chromedp.EmulateViewport(p.width, 860))
 			shot, err := chromedp.Run(s.tab, chromedp.CaptureScreenshot())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, reduced(t, shot), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Fatal(t, "chromedp.Run()", err)
+			check.Fatal(t, "os.WriteFile()", os.WriteFile(file, reduced(t, shot), 0o600))
 		}
 		if info, err := os.Stat(file); err != nil || info.Size() > 150_000 {
 			t.Errorf("%s: %v, want a picture of up to 150 KB, which -update draws", file, err)
@@ -76,9 +72,7 @@ func pictures(t *testing.T, s *site) {
 func reduced(t *testing.T, shot []byte) []byte {
 	t.Helper()
 	picture, err := png.Decode(bytes.NewReader(shot))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "png.Decode()", err)
 	bounds := picture.Bounds()
 	counts := map[color.RGBA]int{}
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
@@ -102,8 +96,6 @@ func reduced(t *testing.T, shot []byte) []byte {
 	draw.Draw(out, bounds, picture, bounds.Min, draw.Src)
 	var b bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	if err := encoder.Encode(&b, out); err != nil {
-		t.Fatal(err)
-	}
+	check.Fatal(t, "Encode()", encoder.Encode(&b, out))
 	return b.Bytes()
 }
