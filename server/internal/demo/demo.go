@@ -170,53 +170,40 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 // found makes the entities and their limits.
 func (d *Demo) found(ctx context.Context, _ Options) error {
 	ctx = zlimit.ContextWithPrincipal(ctx, "setup")
-	l := d.Limiter
-	config := func(limits ...zlimit.Limit) zlimit.Config { return zlimit.Config{Limits: limits} }
-	for _, e := range []zlimit.Entity{
-		{ID: "acme", Name: "Acme"},
-		{ID: "northwind", Name: "Northwind"},
-	} {
-		if _, err := l.Entities.Create(ctx, e); err != nil {
-			return err
-		}
-	}
-	children := []zlimit.Entity{
-		{ID: "nightly-eval", ParentID: "evals"}, {ID: "ingest", ParentID: "northwind", Cascade: true}, {ID: "trial-8841"},
-	}
-	for _, t := range teams() {
-		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: t.name, ParentID: t.parent, Cascade: true}); err != nil {
-			return err
-		}
-	}
-	for _, e := range children {
-		if _, err := l.Entities.Create(ctx, e); err != nil {
-			return err
-		}
-	}
-	levels := map[zlimit.Level]zlimit.Config{
-		{Resource: Resource}: config(zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 400_000), zlimit.Slots("slots", 20)),
-		{Entity: "acme", Resource: Resource}: config(
-			zlimit.PerMinute("rpm", 3000), zlimit.PerMinute("tpm", 1_500_000), zlimit.USD("usd", 25_000, zlimit.PerMonth)),
-		{Entity: "northwind", Resource: Resource}: config(zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 600_000)),
-		{Entity: "ingest", Resource: Resource}: config(
-			zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 250_000), zlimit.Slots("slots", 10),
+	entities := []zlimit.Entity{{ID: "acme", Name: "Acme"}, {ID: "northwind", Name: "Northwind"}}
+	levels := []zlimit.Stored{
+		level("", Resource, zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 400_000), zlimit.Slots("slots", 20)),
+		level("acme", Resource, zlimit.PerMinute("rpm", 3000), zlimit.PerMinute("tpm", 1_500_000), zlimit.USD("usd", 25_000, zlimit.PerMonth)),
+		level("northwind", Resource, zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 600_000)),
+		level("ingest", Resource, zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 250_000), zlimit.Slots("slots", 10),
 			zlimit.PerMinute("tpm-next", 120_000).Shadow()),
-		{Entity: "nightly-eval", Resource: Resource}: config(
-			zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 400_000), zlimit.Daily("usd", 60_000_000_000, "UTC")),
-		{Entity: "trial-8841", Resource: Resource}: config(zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 40_000)),
-		{Resource: "embed-3"}:                      config(zlimit.PerMinute("rpm", 2000), zlimit.PerMinute("tpm", 5_000_000)),
+		level("nightly-eval", Resource, zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 400_000), zlimit.Daily("usd", 60*dollar, "UTC")),
+		level("trial-8841", Resource, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 40_000)),
+		level("", "embed-3", zlimit.PerMinute("rpm", 2000), zlimit.PerMinute("tpm", 5_000_000)),
 	}
 	for _, t := range teams() {
+		entities = append(entities, zlimit.Entity{ID: t.name, ParentID: t.parent, Cascade: true})
 		if t.limits != nil {
-			levels[zlimit.Level{Entity: t.name, Resource: Resource}] = zlimit.Config{Limits: t.limits}
+			levels = append(levels, level(t.name, Resource, t.limits...))
 		}
 	}
-	for at, c := range levels {
-		if err := l.Limits.Set(ctx, at, c); err != nil {
+	entities = append(entities,
+		zlimit.Entity{ID: "nightly-eval", ParentID: "evals"}, zlimit.Entity{ID: "ingest", ParentID: "northwind", Cascade: true}, zlimit.Entity{ID: "trial-8841"})
+	for _, e := range entities {
+		if _, err := d.Limiter.Entities.Create(ctx, e); err != nil {
+			return err
+		}
+	}
+	for _, l := range levels {
+		if err := d.Limiter.Limits.Set(ctx, l.Level, l.Config); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func level(entity, resource string, limits ...zlimit.Limit) zlimit.Stored {
+	return zlimit.Stored{Level: zlimit.Level{Entity: entity, Resource: resource}, Config: zlimit.Config{Limits: limits}}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

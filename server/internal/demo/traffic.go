@@ -152,28 +152,25 @@ type deed struct {
 }
 
 func (d *Demo) plan(_ context.Context, o Options) error {
-	l := d.Limiter
+	limits := d.Limiter.Limits
+	patch := func(entity string, limit zlimit.Limit) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return limits.Patch(ctx, zlimit.Level{Entity: entity, Resource: Resource}, limit)
+		}
+	}
 	d.deeds = []deed{
-		{o.Now.AddDate(0, 0, -6), "sam", func(ctx context.Context) error {
-			return l.Limits.Patch(ctx, zlimit.Level{Resource: Resource}, zlimit.Slots("slots", 24))
-		}},
-		{o.Now.AddDate(0, 0, -2), "finance", func(ctx context.Context) error {
-			return l.Limits.Patch(ctx, zlimit.Level{Entity: "northwind", Resource: Resource}, zlimit.PerMinute("tpm", 800_000))
-		}},
+		{o.Now.AddDate(0, 0, -6), "sam", patch("", zlimit.Slots("slots", 24))},
+		{o.Now.AddDate(0, 0, -2), "finance", patch("northwind", zlimit.PerMinute("tpm", 800_000))},
 		{o.Now.Add(-26 * time.Hour), "dana", func(ctx context.Context) error {
-			_, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "support", Resource: Resource, Amounts: zlimit.Amounts{"usd": 250 * dollar}, OperationID: "ticket-412"})
+			_, err := limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "support", Resource: Resource, Amounts: zlimit.Amounts{"usd": 250 * dollar}, OperationID: "ticket-412"})
 			return err
 		}},
-		{o.Now.Add(-3 * time.Hour), "sam", func(ctx context.Context) error {
-			return l.Limits.Patch(ctx, zlimit.Level{Entity: "acme", Resource: Resource}, zlimit.PerMinute("rpm", 3600))
-		}},
+		{o.Now.Add(-3 * time.Hour), "sam", patch("acme", zlimit.PerMinute("rpm", 3600))},
 		{o.Now.Add(-37 * time.Minute), "oncall", func(ctx context.Context) error {
-			_, err := l.Limits.Bypass(ctx, zlimit.Level{Entity: "trial-8841", Resource: Resource}, nil)
+			_, err := limits.Bypass(ctx, zlimit.Level{Entity: "trial-8841", Resource: Resource}, nil)
 			return err
 		}},
-		{o.Now.Add(-14 * time.Minute), "dana", func(ctx context.Context) error {
-			return l.Limits.Patch(ctx, zlimit.Level{Entity: "copilot", Resource: Resource}, zlimit.PerMinute("tpm", 500_000))
-		}},
+		{o.Now.Add(-14 * time.Minute), "dana", patch("copilot", zlimit.PerMinute("tpm", 500_000))},
 	}
 	return nil
 }

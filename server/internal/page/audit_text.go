@@ -3,15 +3,12 @@ package page
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -121,40 +118,8 @@ func configChange(before, after map[string]any) string {
 		text, _ := json.Marshal(after)
 		return fmt.Sprintf("set to %.200s", text)
 	}
-	was, is := hindsight.Limits(before), hindsight.Limits(after)
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		switch {
-		case was[name] == nil:
-			parts = append(parts, fmt.Sprintf("%s = %s", name, limitText(is[name])))
-		case *was[name] != *is[name]:
-			parts = append(parts, name+" "+limitChange(was[name], is[name]))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if is[name] == nil {
-			parts = append(parts, name+" removed")
-		}
-	}
-	had, has := settingsOf(before), settingsOf(after)
-	for _, name := range slices.Sorted(maps.Keys(has)) {
-		switch was, ok := had[name]; {
-		case !ok && name == "within":
-			parts = append(parts, "lies within "+named(has[name])+" now")
-		case !ok:
-			parts = append(parts, titledSetting(name)+" = "+has[name])
-		case was != has[name]:
-			parts = append(parts, titledSetting(name)+" "+was+" → "+has[name])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(had)) {
-		switch _, ok := has[name]; {
-		case ok:
-		case name == "within":
-			parts = append(parts, "lies no longer within "+named(had[name]))
-		default:
-			parts = append(parts, titledSetting(name)+" "+had[name]+" removed")
-		}
-	}
+	parts = append(parts, differences(hindsight.Limits(before), hindsight.Limits(after), limitDifference)...)
+	parts = append(parts, differences(settingsOf(before), settingsOf(after), settingDifference)...)
 	if len(parts) == 0 {
 		return "nothing changed"
 	}
@@ -170,8 +135,50 @@ func isKnown(details map[string]any) bool {
 	return details["limits"] == nil || ok && len(list) == len(hindsight.Limits(details))
 }
 
-// titledSetting is the name of a setting in details, in words.
-func titledSetting(name string) string { return strings.ReplaceAll(name, "_", " ") }
+// differences writes how values differ: those that are new or changed, and then those that are gone, by name. A value that is not there
+// is zero.
+func differences[V any](was, is map[string]V, write func(name string, was, is V) string) (parts []string) {
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if text := write(name, was[name], is[name]); text != "" {
+			parts = append(parts, text)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, ok := is[name]; !ok {
+			parts = append(parts, write(name, was[name], *new(V)))
+		}
+	}
+	return parts
+}
+
+func limitDifference(name string, was, is *zlimit.Limit) string {
+	switch {
+	case was == nil:
+		return name + " = " + limitText(is)
+	case is == nil:
+		return name + " removed"
+	case *was != *is:
+		return name + " " + limitChange(was, is)
+	}
+	return ""
+}
+
+func settingDifference(name, was, is string) string {
+	title := strings.ReplaceAll(name, "_", " ")
+	switch {
+	case was == is:
+		return ""
+	case name == "within" && was == "":
+		return "lies within " + named(is) + " now"
+	case name == "within" && is == "":
+		return "lies no longer within " + named(was)
+	case was == "":
+		return title + " = " + is
+	case is == "":
+		return title + " " + was + " removed"
+	}
+	return title + " " + was + " → " + is
+}
 
 // settingsOf reads what a level says beside limits and its switch, by name.
 func settingsOf(details map[string]any) map[string]string {
@@ -189,25 +196,4 @@ func settingsOf(details map[string]any) map[string]string {
 		}
 	}
 	return all
-}
-
-func isNotFound(err error) bool { return errors.Is(err, zlimit.ErrEntityNotFound) }
-
-// entityURL is the screen of an entity.
-func entityURL(entity, resource string) string {
-	q := url.Values{"id": {entity}}
-	if resource != "" && resource != zlimit.DefaultResource {
-		q.Set("resource", resource)
-	}
-	return "/entity?" + q.Encode()
-}
-
-// each8 calls f for 0 to n-1, eight at a time, and returns the first error.
-func each8(n int, f func(int) error) error {
-	var group errgroup.Group
-	group.SetLimit(8)
-	for i := range n {
-		group.Go(func() error { return f(i) })
-	}
-	return group.Wait()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
-	"net/url"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -23,19 +22,14 @@ func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, err
 	prefix, after := r.URL.Query().Get("q"), r.URL.Query().Get("after")
 	body := &entitiesBody{Prefix: prefix}
 	v := view{Title: "Entities", Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", ""}}}
-	for e, err := range p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}) {
-		var invalid *zlimit.ValidationError
-		if errors.As(err, &invalid) {
-			break // no name has such a beginning
-		}
-		if err != nil {
-			return v, err
-		}
-		if len(body.Rows) == entitiesPerPage {
-			body.Next = "/entities?" + url.Values{"q": {prefix}, "after": {body.Rows[entitiesPerPage-1].ID}}.Encode()
-			break
-		}
-		body.Rows = append(body.Rows, e)
+	stored, err := first(0, p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}))
+	var invalid *zlimit.ValidationError
+	if err != nil && !errors.As(err, &invalid) { // no name has such a beginning
+		return v, err
+	}
+	if body.Rows = stored; len(stored) > entitiesPerPage {
+		body.Rows = stored[:entitiesPerPage]
+		body.Next = address("/entities", "q", prefix, "after", body.Rows[entitiesPerPage-1].ID)
 	}
 	n, more := len(body.Rows), body.Next != "" || after != ""
 	switch {

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hindsight"
@@ -64,7 +62,7 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 		return v, nil
 	}
 	body.Resource = resource
-	body.EditURL = "/limits/edit?" + url.Values{"entity": {id}, "resource": {resource}}.Encode()
+	body.EditURL = editURL(zlimit.Level{Entity: id, Resource: resource})
 	resolved, err := p.Limiter.Limits.Resolve(ctx, id, resource)
 	if err != nil && !isNoLimits(err) {
 		return v, err
@@ -256,17 +254,6 @@ func when(st *zlimit.Status, limit *zlimit.Limit, now time.Time) (text string) {
 		text = "full"
 	}
 	return text
-}
-
-func editURL(at zlimit.Level) string {
-	q := url.Values{}
-	if at.Entity != "" {
-		q.Set("entity", at.Entity)
-	}
-	if at.Resource != "" {
-		q.Set("resource", at.Resource)
-	}
-	return strings.TrimSuffix("/limits/edit?"+q.Encode(), "?")
 }
 
 // entityHead says whether requests are admitted, and until when not.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,32 +13,27 @@ import (
 )
 
 // changeEntity is a dangerous change of an entity, whose name the form must repeat.
-func (p *page) changeEntity(w http.ResponseWriter, r *http.Request, u User) {
+func (p *page) changeEntity(ctx context.Context, r *http.Request, _ User) (view, error) {
 	form := r.PostForm
-	id, resource, do := form.Get("id"), form.Get("resource"), form.Get("do")
-	if id == "" || resource == "" {
-		p.fail(w, r, u, &statusError{http.StatusBadRequest, "id and resource must be set"})
-		return
+	at := levelOf(form)
+	at.Entity = form.Get("id")
+	if at.Entity == "" || at.Resource == "" {
+		return view{}, &statusError{http.StatusBadRequest, "id and resource must be set"}
 	}
-	if form.Get("confirm") != id {
-		p.fail(w, r, u, &statusError{http.StatusBadRequest, fmt.Sprintf("Nothing was changed: type %s to confirm", named(id))})
-		return
+	if form.Get("confirm") != at.Entity {
+		return view{}, &statusError{http.StatusBadRequest, fmt.Sprintf("Nothing was changed: type %s to confirm", named(at.Entity))}
 	}
-	done, err := p.change(r, do, zlimit.Level{Entity: id, Resource: resource}, form)
-	if err != nil {
-		p.fail(w, r, u, err)
-		return
+	if err := p.change(ctx, at, form); err != nil {
+		return view{}, err
 	}
 	p.feed.forget()
-	q := url.Values{"id": {id}, "resource": {resource}, "done": {done}}
-	http.Redirect(w, r, "/entity?"+q.Encode(), http.StatusSeeOther)
+	return view{Leads: address("/entity", "id", at.Entity, "resource", at.Resource, "done", form.Get("do"))}, nil
 }
 
-// change does what a form asks for, and returns the key of what to say about it.
-func (p *page) change(r *http.Request, do string, at zlimit.Level, form url.Values) (string, error) {
-	ctx, l := r.Context(), p.Limiter.Limits
-	var err error
-	switch do {
+// change does what a form asks for.
+func (p *page) change(ctx context.Context, at zlimit.Level, form url.Values) (err error) {
+	l := p.Limiter.Limits
+	switch do := form.Get("do"); do {
 	case "disable":
 		_, err = l.Disable(ctx, at, nil)
 	case "bypass":
@@ -47,31 +43,34 @@ func (p *page) change(r *http.Request, do string, at zlimit.Level, form url.Valu
 	case "reset":
 		_, err = l.Reset(ctx, zlimit.ResetRequest{Entity: at.Entity, Resource: at.Resource, OperationID: form.Get("operation")})
 	case "topup":
-		var tokens int64
-		if tokens, err = p.tokens(r, at, form); err != nil {
-			return "", err
-		}
-		request := zlimit.TopUpRequest{
-			Entity: at.Entity, Resource: at.Resource, Amounts: zlimit.Amounts{form.Get("limit"): tokens}, OperationID: form.Get("operation"),
-		}
-		if hours := form.Get("hours"); hours != "" && hours != "0" {
-			d, err := time.ParseDuration(hours + "h")
-			if err != nil || d <= 0 || d > 31*24*time.Hour {
-				return "", &statusError{http.StatusBadRequest, fmt.Sprintf("hours must be a number up to 744, and not %.20q", hours)}
-			}
-			request.Until = p.Now().Add(d)
-		}
-		_, err = l.TopUp(ctx, request)
+		err = p.topUp(ctx, at, form)
 	default:
-		return "", &statusError{http.StatusBadRequest, fmt.Sprintf("do must be disable, bypass, enable, reset or topup, and not %.20q", do)}
+		err = &statusError{http.StatusBadRequest, fmt.Sprintf("do must be disable, bypass, enable, reset or topup, and not %.20q", do)}
 	}
-	return do, err
+	return err
+}
+
+func (p *page) topUp(ctx context.Context, at zlimit.Level, form url.Values) error {
+	tokens, err := p.tokens(ctx, at, form)
+	if err != nil {
+		return err
+	}
+	request := zlimit.TopUpRequest{Entity: at.Entity, Resource: at.Resource, Amounts: zlimit.Amounts{form.Get("limit"): tokens}, OperationID: form.Get("operation")}
+	if hours := form.Get("hours"); hours != "" && hours != "0" {
+		d, err := time.ParseDuration(hours + "h")
+		if err != nil || d <= 0 || d > 31*24*time.Hour {
+			return &statusError{http.StatusBadRequest, fmt.Sprintf("hours must be a number up to 744, and not %.20q", hours)}
+		}
+		request.Until = p.Now().Add(d)
+	}
+	_, err = p.Limiter.Limits.TopUp(ctx, request)
+	return err
 }
 
 // tokens reads an amount of a limit as the grammar of limits has it: 10k, or dollars where the limit is in money.
-func (p *page) tokens(r *http.Request, at zlimit.Level, form url.Values) (int64, error) {
+func (p *page) tokens(ctx context.Context, at zlimit.Level, form url.Values) (int64, error) {
 	name, text := form.Get("limit"), strings.TrimSpace(strings.ReplaceAll(form.Get("amount"), ",", ""))
-	resolved, err := p.Limiter.Limits.Resolve(r.Context(), at.Entity, at.Resource)
+	resolved, err := p.Limiter.Limits.Resolve(ctx, at.Entity, at.Resource)
 	if err != nil {
 		return 0, err
 	}

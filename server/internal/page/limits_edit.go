@@ -138,54 +138,40 @@ func parseLimits(text string) ([]zlimit.Limit, error) {
 }
 
 // again shows the form with what was typed, and why it was not accepted.
-func (p *page) again(w http.ResponseWriter, r *http.Request, u User, status int, at zlimit.Level, text string, why error) {
-	body, config, err := p.edited(r.Context(), at)
-	if err != nil {
-		p.fail(w, r, u, err)
-		return
-	}
+func (p *page) again(ctx context.Context, at zlimit.Level, text string, why error) (view, error) {
+	body, config, err := p.edited(ctx, at)
+	v := view{Screen: "limits/edit", Body: &body, Path: p.limitsPath(), status: http.StatusBadRequest}
+	body.Error = "Nothing was saved. " + why.Error()
 	if errors.Is(why, errStale) {
+		v.status = http.StatusConflict
 		body.Error = "Nothing was saved: the limits were changed meanwhile. Below are your lines; what is stored now is " + cmp.Or(strings.ReplaceAll(body.Text, "\n", "  "), "nothing") + ". Preview again to go on from there."
-	} else {
-		body.Error = "Nothing was saved. " + why.Error()
 	}
 	body.Text = text
-	v := view{Body: &body, Path: p.limitsPath()}
 	editHead(&v, &body, config)
-	p.show(w, status, "limits/edit", r.URL, u, v)
+	return v, err
 }
 
-func (p *page) saveLimits(w http.ResponseWriter, r *http.Request, u User) {
+func (p *page) saveLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
 	at, text := levelOf(r.PostForm), r.PostForm.Get("limits")
 	next, err := parseLimits(text)
 	if err != nil {
-		p.again(w, r, u, http.StatusBadRequest, at, text, err)
-		return
+		return p.again(ctx, at, text, err)
 	}
-	err = p.Limiter.Limits.Update(r.Context(), at, func(c *zlimit.Config) error {
+	err = p.Limiter.Limits.Update(ctx, at, func(c *zlimit.Config) error {
 		now, err := json.Marshal(c)
-		if err != nil {
-			return err
-		}
-		if string(now) != r.PostForm.Get("before") {
-			return errStale
+		if err == nil && string(now) != r.PostForm.Get("before") {
+			err = errStale
 		}
 		c.Limits = next
-		return nil
+		return err
 	})
 	var invalid *zlimit.ValidationError
 	switch {
-	case errors.Is(err, errStale):
-		p.again(w, r, u, http.StatusConflict, at, text, err)
-	case errors.As(err, &invalid):
-		p.again(w, r, u, http.StatusBadRequest, at, text, err)
+	case errors.Is(err, errStale) || errors.As(err, &invalid):
+		return p.again(ctx, at, text, err)
 	case err != nil:
-		p.fail(w, r, u, err)
-	default:
-		p.feed.forget()
-		to, _ := url.Parse(editURL(at))
-		q := to.Query()
-		q.Set("done", "limits")
-		http.Redirect(w, r, "/limits/edit?"+q.Encode(), http.StatusSeeOther)
+		return view{}, err
 	}
+	p.feed.forget()
+	return view{Leads: address("/limits/edit", "entity", at.Entity, "resource", at.Resource, "done", "limits")}, nil
 }

@@ -27,29 +27,25 @@ type previewBody struct {
 
 type diffRow struct{ Name, Was, Is, Class, Word string }
 
-func (p *page) previewLimits(w http.ResponseWriter, r *http.Request, u User) {
+func (p *page) previewLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
 	at, text := levelOf(r.PostForm), r.PostForm.Get("limits")
 	next, err := parseLimits(text)
 	if err != nil {
-		p.again(w, r, u, http.StatusBadRequest, at, text, err)
-		return
+		return p.again(ctx, at, text, err)
 	}
-	edited, config, err := p.edited(r.Context(), at)
+	edited, config, err := p.edited(ctx, at)
 	if err != nil {
-		p.fail(w, r, u, err)
-		return
+		return view{}, err
 	}
-	if before := r.PostForm.Get("before"); before != edited.Before {
-		p.again(w, r, u, http.StatusConflict, at, text, errStale)
-		return
+	if r.PostForm.Get("before") != edited.Before {
+		return p.again(ctx, at, text, errStale)
 	}
 	edited.Text = text
 	body := &previewBody{editBody: edited, Diff: diffOf(config.Limits, next)}
-	v := view{Screen: "limits/preview", Body: body, Path: p.limitsPath()}
+	v := view{Body: body, Path: p.limitsPath()}
 	body.Nothing = !slices.ContainsFunc(body.Diff, func(d diffRow) bool { return d.Word != "stays" })
-	if err := p.preview(r.Context(), body, at, next); err != nil {
-		p.fail(w, r, u, err)
-		return
+	if err := p.preview(ctx, body, at, next); err != nil {
+		return v, err
 	}
 	switch {
 	case body.Nothing:
@@ -64,7 +60,7 @@ func (p *page) previewLimits(w http.ResponseWriter, r *http.Request, u User) {
 	}
 	v.Lead = lead("Nothing is saved yet. Balances stay as they are, up to the new capacity: a raise adds no tokens by itself, and they flow in or come with the next period.")
 	v.Footer = "A capacity unit of DynamoDB is 1 KB written. Buckets are those listed now; an entity that has not called for long has none, and starts full."
-	p.show(w, http.StatusOK, "limits/preview", r.URL, u, v)
+	return v, nil
 }
 
 func diffOf(was, is []zlimit.Limit) []diffRow {

@@ -30,11 +30,6 @@ type nowBody struct {
 	Changes   []listItem
 }
 
-type tab struct {
-	Text, URL string
-	Current   bool
-}
-
 // A fact is one figure, with its course.
 type fact struct {
 	Name, Value, Class, Note string

@@ -4,6 +4,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -95,18 +96,9 @@ func New(o Options) (http.Handler, error) {
 	if o.Leases == nil {
 		o.Leases = func(string) []token.OpenLease { return nil }
 	}
-	if o.ConfigTTL == 0 {
-		o.ConfigTTL = time.Minute
-	}
-	if o.Every <= 0 {
-		o.Every = 2 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Namespace == "" {
-		o.Namespace = zlimit.DefaultNamespace
-	}
+	o.ConfigTTL, o.Every = cmp.Or(o.ConfigTTL, time.Minute), cmp.Or(o.Every, 2*time.Second)
+	o.Namespace = cmp.Or(o.Namespace, zlimit.DefaultNamespace)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	p := &page{Options: o, streams: make(chan struct{}, mostStreams)}
 	p.sessions = sessions{now: time.Now, open: map[string]session{}, token: o.Token}
 	p.feed = newFeed(p)
@@ -128,16 +120,16 @@ func New(o Options) (http.Handler, error) {
 		if name == "now" {
 			path = "/{$}"
 		}
-		mux.Handle("GET "+path, p.screen(name, s))
+		mux.Handle("GET "+path, p.viewers(p.screen(name, s)))
 	}
 	mux.Handle("GET /usage.csv", p.viewers(p.usageCSV))
 	mux.Handle("GET /events", p.viewers(p.events))
-	mux.Handle("POST /limits/preview", p.admins(p.previewLimits))
-	mux.Handle("POST /limits/save", p.admins(p.saveLimits))
-	mux.Handle("POST /entity/change", p.admins(p.changeEntity))
-	mux.Handle("/", p.viewers(func(w http.ResponseWriter, r *http.Request, u User) {
-		p.fail(w, r, u, &statusError{http.StatusNotFound, "There is no such page"})
-	}))
+	mux.Handle("POST /limits/preview", p.admins(p.screen("limits/preview", p.previewLimits)))
+	mux.Handle("POST /limits/save", p.admins(p.screen("limits/edit", p.saveLimits)))
+	mux.Handle("POST /entity/change", p.admins(p.screen("entity", p.changeEntity)))
+	mux.Handle("/", p.viewers(p.screen("", func(context.Context, *http.Request, User) (view, error) {
+		return view{}, &statusError{http.StatusNotFound, "There is no such page"}
+	})))
 	return secured(http.NewCrossOriginProtection().Handler(mux)), nil
 }
 
@@ -149,7 +141,7 @@ func (p *page) screens() map[string]screen {
 	}
 }
 
-// A screen reads what it shows.
+// A screen reads what it shows. The screen of a form does what the form asks for before, and may lead to another one.
 type screen func(ctx context.Context, r *http.Request, u User) (view, error)
 
 // A view is what a template shows.
@@ -167,6 +159,8 @@ type view struct {
 	Store    string
 	URL      string // for the stream of changes
 	Headless bool
+	Leads    string // the address of the screen to show instead
+	status   int    // of HTTP; 0 is 200
 	now      time.Time
 }
 
@@ -200,22 +194,30 @@ func lead(format string, args ...any) template.HTML {
 	return template.HTML(fmt.Sprintf(format, args...)) //nolint:gosec // the format is constant, and arguments are escaped
 }
 
-func (p *page) screen(name string, s screen) http.Handler {
-	return p.viewers(func(w http.ResponseWriter, r *http.Request, u User) {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+// screen serves a screen, or why there is none. A form may take longer than a reading.
+func (p *page) screen(name string, s screen) handle {
+	return func(w http.ResponseWriter, r *http.Request, u User) {
+		limit := readTimeout
+		if r.Method == http.MethodPost {
+			limit *= 6
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		v, err := s(ctx, r, u)
-		if err != nil {
+		switch {
+		case err != nil:
 			p.fail(w, r, u, err)
-			return
+		case v.Leads != "":
+			http.Redirect(w, r, v.Leads, http.StatusSeeOther)
+		default:
+			p.show(w, r, u, name, v)
 		}
-		p.show(w, http.StatusOK, name, r.URL, u, v)
-	})
+	}
 }
 
 // show writes a whole page.
-func (p *page) show(w http.ResponseWriter, status int, name string, at *url.URL, u User, v view) {
-	v = p.complete(name, at, u, v)
+func (p *page) show(w http.ResponseWriter, r *http.Request, u User, name string, v view) {
+	v = p.complete(name, r.URL, u, v)
 	var b bytes.Buffer
 	if err := p.templates.ExecuteTemplate(&b, "page.html", v); err != nil {
 		p.Logger.Error("page: write a screen", "screen", name, "error", err)
@@ -223,18 +225,13 @@ func (p *page) show(w http.ResponseWriter, status int, name string, at *url.URL,
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
+	w.WriteHeader(cmp.Or(v.status, http.StatusOK))
 	_, _ = b.WriteTo(w)
 }
 
 func (p *page) complete(name string, at *url.URL, u User, v view) view {
 	v.User, v.Store, v.now = u, p.Store, p.Now()
-	if v.Screen == "" {
-		v.Screen = name
-	}
-	if v.Title == "" {
-		v.Title = v.Head.plain()
-	}
+	v.Screen, v.Title = cmp.Or(v.Screen, name), cmp.Or(v.Title, v.Head.plain())
 	if v.At.IsZero() {
 		v.At = v.now
 	}
@@ -271,9 +268,9 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, u User, err error) {
 	default:
 		p.Logger.Error("page: read a screen", "path", r.URL.Path, "error", err)
 	}
-	v := view{Screen: "failure", Body: failure{Status: status, Retry: status == http.StatusServiceUnavailable}}
+	v := view{status: status, Body: failure{Status: status, Retry: status == http.StatusServiceUnavailable}}
 	v.Head.say("no", "%s", text)
-	p.show(w, status, "failure", r.URL, u, v)
+	p.show(w, r, u, "failure", v)
 }
 
 type failure struct {

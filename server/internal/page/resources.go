@@ -78,17 +78,6 @@ func oneResource(name string) string {
 	return name
 }
 
-// screenURL is the path of the screen that a request, or a stream of changes, is for.
-func screenURL(r *http.Request) string {
-	if r.URL.Path != "/events" {
-		return r.URL.Path
-	}
-	if name := r.URL.Query().Get("screen"); name != "now" {
-		return "/" + name
-	}
-	return "/"
-}
-
 // busiest returns the resource with the most refusals in this process, or else with the most calls.
 func (p *page) busiest(names []string) string {
 	calls := p.Recent.calls()

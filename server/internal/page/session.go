@@ -1,13 +1,14 @@
 package page
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,13 +65,7 @@ func (s *sessions) begin(u User) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.open) >= mostSessions {
-		oldest := ""
-		for id, of := range s.open {
-			if oldest == "" || of.ends.Before(s.open[oldest].ends) {
-				oldest = id
-			}
-		}
-		delete(s.open, oldest)
+		delete(s.open, slices.MinFunc(slices.Collect(maps.Keys(s.open)), func(a, b string) int { return s.open[a].ends.Compare(s.open[b].ends) }))
 	}
 	s.open[hashed(secret)] = session{u, now.Add(sessionTime)}
 	return secret
@@ -124,13 +119,11 @@ func (p *page) admins(next handle) http.Handler {
 			p.fail(w, r, u, &statusError{http.StatusForbidden, "A viewer cannot change anything"})
 			return
 		}
-		ctx, cancel := context.WithTimeout(zlimit.ContextWithPrincipal(r.Context(), u.Name), 6*readTimeout)
-		defer cancel()
 		if err := r.ParseForm(); err != nil {
 			p.fail(w, r, u, &statusError{http.StatusBadRequest, "The form cannot be read"})
 			return
 		}
-		next(w, r.WithContext(ctx), u)
+		next(w, r.WithContext(zlimit.ContextWithPrincipal(r.Context(), u.Name)), u)
 	})
 }
 
@@ -141,27 +134,27 @@ type signIn struct {
 }
 
 func (p *page) showSignIn(w http.ResponseWriter, r *http.Request) {
-	to := local(r.URL.Query().Get("to"))
-	if token := r.URL.Query().Get("token"); token != "" {
-		if p.sessions.redeem(token) {
-			p.enter(w, r, User{Name: p.TokenUser, Admin: true}, to)
-			return
-		}
-		p.askKey(w, r, http.StatusForbidden, signIn{To: to, Wrong: "The link was used already. Start the command again for a new one."})
-		return
-	}
-	if _, ok := p.sessions.user(r); ok {
+	to, token := local(r.URL.Query().Get("to")), r.URL.Query().Get("token")
+	switch _, ok := p.sessions.user(r); {
+	case token != "" && p.sessions.redeem(token):
+		p.enter(w, r, User{Name: p.TokenUser, Admin: true}, to)
+	case token != "":
+		p.askKey(w, r, to, "The link was used already. Start the command again for a new one.")
+	case ok:
 		http.Redirect(w, r, to, http.StatusSeeOther)
-		return
+	default:
+		p.askKey(w, r, to, "")
 	}
-	p.askKey(w, r, http.StatusOK, signIn{To: to})
 }
 
-func (p *page) askKey(w http.ResponseWriter, r *http.Request, status int, body signIn) {
-	body.HasKey = p.SignIn != nil
-	v := view{Screen: "signin", Title: "Sign in", Body: body, Headless: true}
+// askKey shows the form of a key, and what was wrong before; "" for nothing.
+func (p *page) askKey(w http.ResponseWriter, r *http.Request, to, wrong string) {
+	v := view{Title: "Sign in", Body: signIn{To: to, Wrong: wrong, HasKey: p.SignIn != nil}, Headless: true}
+	if wrong != "" {
+		v.status = http.StatusForbidden
+	}
 	v.Head.say("", "Who is there?")
-	p.show(w, status, "signin", r.URL, User{}, v)
+	p.show(w, r, User{}, "signin", v)
 }
 
 func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
@@ -176,26 +169,28 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 		if !errors.Is(err, ErrSignIn) {
 			p.Logger.Error("page: sign in", "error", err)
 		}
-		p.askKey(w, r, http.StatusForbidden, signIn{To: to, Wrong: "This key is not known, or may not see the page."})
+		p.askKey(w, r, to, "This key is not known, or may not see the page.")
 		return
 	}
 	p.enter(w, r, u, to)
 }
 
 func (p *page) enter(w http.ResponseWriter, r *http.Request, u User, to string) {
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Value: p.sessions.begin(u), Path: "/", MaxAge: int(sessionTime.Seconds()),
-		HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
-	})
+	p.setCookie(w, r, p.sessions.begin(u), int(sessionTime.Seconds()))
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
 func (p *page) signOut(w http.ResponseWriter, r *http.Request) {
 	p.sessions.end(r)
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Path: "/", MaxAge: -1, HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
-	})
+	p.setCookie(w, r, "", -1)
 	http.Redirect(w, r, "/signin", http.StatusSeeOther)
+}
+
+func (p *page) setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName(r), Value: value, Path: "/", MaxAge: maxAge,
+		HttpOnly: true, Secure: r.TLS != nil || p.SecureCookies, SameSite: http.SameSiteStrictMode,
+	})
 }
 
 // local returns a path of this page, whatever was asked for.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -37,21 +36,21 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil || resource == "" {
 		return v, err
 	}
-	since, text, spanTabs, err := spanOf(r, "/top", "24h")
+	back, spans, err := reachOf(backwards, "/top", r.URL.Query(), "since", "24h")
 	if err != nil {
 		return v, err
 	}
-	body := &topBody{Resources: tabs, Spans: spanTabs}
+	body := &topBody{Resources: tabs, Spans: spans}
 	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"top", "/top"}, {resourceName(resource), ""}}, "Top of "+resourceName(resource)
-	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, since), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
-		return p.used(ctx, names, since)
+	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
+		return p.used(ctx, names, back.d)
 	})
 	if err != nil {
 		return v, err
 	}
 	v.At = at
-	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, since), 15*time.Second, func(ctx context.Context) (map[refusal]int64, error) {
-		return p.rejectedOf(ctx, oneResource(resource), since)
+	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[refusal]int64, error) {
+		return p.rejectedOf(ctx, oneResource(resource), back.d)
 	})
 	if err != nil {
 		return v, err
@@ -67,17 +66,16 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 		}
 	}
 	for _, name := range limits {
-		q := url.Values{"resource": {resource}, "limit": {name}, "since": {cmp.Or(r.URL.Query().Get("since"), "24h")}}
-		body.Limits = append(body.Limits, tab{titled(name), "/top?" + q.Encode(), name == body.Limit})
+		body.Limits = append(body.Limits, tab{titled(name), address("/top", "resource", resource, "limit", name, "since", back.key), name == body.Limit})
 	}
 	mostUsed, share := p.usedRows(body, oneResource(resource), used[body.Limit])
 	mostRefused, total := p.refusedRows(body, rejected, resource == everyone)
 	switch {
 	case mostUsed == "" && total == 0:
-		v.Head.say("", "No one used %s in the last %s", resourceName(resource), text)
+		v.Head.say("", "No one used %s in the last %s", resourceName(resource), back.text)
 	case mostUsed == "":
 		v.Head.say("no", "%s was refused most", mostRefused)
-		v.Head.say("", " in the last %s", text)
+		v.Head.say("", " in the last %s", back.text)
 	default:
 		v.Head.say("", "%s used most of %s", mostUsed, resourceName(resource))
 		v.Head.say("", ": %s of %s", share, limitTitle(body.Limit))
@@ -86,7 +84,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 			v.Head.say("no", "%s was refused most", mostRefused)
 		}
 	}
-	v.Lead = lead("In the last %s. %s refused in all.", text, plural(total, "request was"))
+	v.Lead = lead("In the last %s. %s refused in all.", back.text, plural(total, "request was"))
 	body.UsedText = "Net of what calls gave back. Requests of children count for themselves, and not for their parents again."
 	if resource == everyone {
 		body.UsedText += " A request for a resource that lies within another one counts once."

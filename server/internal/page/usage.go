@@ -39,9 +39,6 @@ type choice struct {
 	Current     bool
 }
 
-// everyone stands for all entities, or all resources, in the address of a screen. It is no name.
-const everyone = "*"
-
 type budgetRow struct {
 	Colour, Name, URL            string
 	Share                        string // "98 % of $8,000"

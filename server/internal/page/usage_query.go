@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -25,8 +24,7 @@ type usageQuery struct {
 
 // url is the address of a question about an entity, or about everyone.
 func (q *usageQuery) url(path, entity string) string {
-	values := url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "zone": {q.zone.String()}, "entity": {cmp.Or(entity, everyone)}}
-	return path + "?" + values.Encode()
+	return address(path, "resource", q.resource, "limit", q.limit, "month", q.from.Format("2006-01"), "zone", q.zone.String(), "entity", cmp.Or(entity, everyone))
 }
 
 func (q *usageQuery) key() string {
@@ -99,11 +97,8 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 	}
 	q.to = q.from.AddDate(0, 1, 0)
 	for _, name := range order {
-		values := url.Values{"resource": {q.resource}, "limit": {name}, "month": {q.from.Format("2006-01")}}
-		if asked != "" {
-			values.Set("entity", asked)
-		}
-		limits = append(limits, tab{titled(name), "/usage?" + values.Encode(), name == q.limit})
+		link := address("/usage", "resource", q.resource, "limit", name, "month", q.from.Format("2006-01"), "entity", asked)
+		limits = append(limits, tab{titled(name), link, name == q.limit})
 	}
 	return q, tabs, limits, nil
 }

@@ -2,14 +2,11 @@ package page
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"html/template"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func sum(values []float64) (total float64) {
@@ -26,8 +23,6 @@ func add(to, values []float64) {
 }
 
 func sqrt(v float64) float64 { return math.Sqrt(max(v, 0)) }
-
-func isNoLimits(err error) bool { return errors.Is(err, zlimit.ErrNoLimits) }
 
 // usageHead says whether the budget lasts, and who is the cause.
 func usageHead(v *view, q *usageQuery, b *ledger) {

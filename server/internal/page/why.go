@@ -63,12 +63,6 @@ func (q *whyQuery) text() string {
 	return moment(q.at, q.now, time.UTC)
 }
 
-// whySpans are the times before and after a question.
-var whySpans = []struct {
-	key, text string
-	d         time.Duration
-}{{"10m", "10 minutes", 10 * time.Minute}, {"1h", "1 hour", time.Hour}, {"6h", "6 hours", 6 * time.Hour}}
-
 func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	body := &whyBody{}
 	q, err := p.whyQuery(ctx, r, body)
@@ -139,19 +133,11 @@ func (p *page) whyQuery(ctx context.Context, r *http.Request, body *whyBody) (*w
 		}
 		q.at, q.end = at, at.Add(resolution)
 	}
-	asked := cmp.Or(values.Get("within"), whySpans[0].key)
-	body.ID, body.Resource, body.Within, body.At = q.id, q.resource, asked, q.at.Format("2006-01-02 15:04")
-	for _, s := range whySpans {
-		link := url.Values{"id": {q.id}, "resource": {q.resource}, "at": {cmp.Or(values.Get("at"), body.At)}, "within": {s.key}}
-		body.Spans = append(body.Spans, tab{s.text + " around it", "/why?" + link.Encode(), s.key == asked})
-		if s.key == asked {
-			q.within = s.d
-		}
-	}
-	if q.within == 0 {
-		return nil, &statusError{http.StatusBadRequest, fmt.Sprintf("within must be 10m, 1h or 6h, and not %.20q", asked)}
-	}
-	return q, nil
+	body.ID, body.Resource, body.At = q.id, q.resource, q.at.Format("2006-01-02 15:04")
+	links := url.Values{"id": {q.id}, "resource": {q.resource}, "at": {cmp.Or(values.Get("at"), body.At)}, "within": values["within"]}
+	reach, tabs, err := reachOf(around, "/why", links, "within", around[0].key)
+	q.within, body.Within, body.Spans = reach.d, reach.key, tabs
+	return q, err
 }
 
 // parseTime reads a time in UTC, to a minute or to a second. A time without a day is the last one of it.

@@ -39,7 +39,9 @@ func method[Request, Answer any](name string, serve func(reserver, context.Conte
 		if err := read(request); err != nil {
 			return nil, err
 		}
-		call := func(ctx context.Context, request any) (any, error) { return serve(service.(reserver), ctx, request.(*Request)) }
+		call := func(ctx context.Context, request any) (any, error) {
+			return serve(service.(reserver), ctx, request.(*Request))
+		}
 		if through == nil {
 			return call(ctx, request)
 		}
