@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -252,26 +250,4 @@ func leaseTime(to *time.Duration) field {
 		}
 		return nil
 	}
-}
-
-// readQuery checks the parameters of a query: each is known, and none comes twice.
-func readQuery(r *http.Request, known ...string) (func(name string) string, error) {
-	query, err := parseQuery(r)
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(query))
-	for name := range query {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		switch {
-		case !slices.Contains(known, name):
-			return nil, invalid(shown([]byte(name)), shown([]byte(query[name][0])), "is no parameter of this request")
-		case len(query[name]) > 1:
-			return nil, invalid(name, shown([]byte(query[name][1])), "is given twice")
-		}
-	}
-	return query.Get, nil
 }

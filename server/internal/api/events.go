@@ -100,25 +100,21 @@ const beat = 15 * time.Second
 
 // events serves GET /v1/events.
 func (h *handler) events(c *call) (any, error) {
-	get, err := readQuery(c.r, "kinds")
-	if err != nil {
-		return nil, err
-	}
-	if h.Events == nil {
+	q := c.query("kinds")
+	if q.err == nil && h.Events == nil {
 		return nil, noEvents
 	}
-	if err := c.mayName(""); err != nil { // events of an entity name its parents, too
-		return nil, err
-	}
+	q.keep(c.mayName("")) // events of an entity name its parents, too
 	r := &reader{namespace: c.namespace, pending: make(chan []byte, maxPending)}
-	if list := get("kinds"); list != "" {
-		for _, name := range strings.Split(list, ",") {
-			kind, ok := kinds[name]
-			if !ok {
-				return nil, invalid("kinds", shown([]byte(name)), "must be kinds of events, such as decision,settle")
-			}
-			r.kinds = append(r.kinds, kind)
+	for _, name := range strings.FieldsFunc(q.Get("kinds"), func(r rune) bool { return r == ',' }) {
+		kind, ok := kinds[name]
+		if !ok {
+			q.invalid("kinds", name, "must be kinds of events, such as decision,settle")
 		}
+		r.kinds = append(r.kinds, kind)
+	}
+	if q.err != nil {
+		return nil, q.err
 	}
 	if !h.Events.add(r) {
 		return nil, busy("too_many_readers", "Too many read events", "Retry when another reader has left.")

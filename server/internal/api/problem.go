@@ -1,11 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,19 +34,16 @@ func problemOf(err error, caller *auth.Principal) client.Problem {
 	var exceeded *zlimit.ExceededError
 	var settled *zlimit.SettledError
 	var wrong *zlimit.ValidationError
-	var unsupported *zlimit.UnsupportedError
 	var tooLarge *http.MaxBytesError
 	base := httplimit.ProblemOf(err)
 	p := client.Problem{Type: base.Type, Title: base.Title, Status: base.Status, Detail: base.Detail, ViolatedPolicies: base.ViolatedPolicies, Outcome: base.Outcome}
-	answer := func(status int, code, title, detail string) client.Problem {
-		p.Status, p.Code, p.Title, p.Detail = status, code, title, detail
-		return p
-	}
 	switch {
 	case errors.As(err, &own):
 		return own.Problem
 	case errors.As(err, &tooLarge):
-		return answer(http.StatusRequestEntityTooLarge, "too_large", "Body too large", "The body must have at most "+strconv.Itoa(maxBody)+" bytes.")
+		p.Status, p.Code, p.Title = http.StatusRequestEntityTooLarge, "too_large", "Body too large"
+		p.Detail = "The body must have at most " + strconv.Itoa(maxBody) + " bytes."
+		return p
 	case errors.As(err, &exceeded):
 		p.Limits = limitsOf(exceeded.Statuses, caller)
 		switch {
@@ -57,46 +55,57 @@ func problemOf(err error, caller *auth.Principal) client.Problem {
 			p.Type, p.Status, p.Code, p.Outcome = "", http.StatusUnprocessableEntity, "never_fits", ""
 		}
 		return p
-	case errors.Is(err, zlimit.ErrNoLimits):
-		return answer(http.StatusUnprocessableEntity, "no_limits", "No limits", messageOf(err))
-	case errors.As(err, &wrong):
+	case errors.As(err, &wrong) && !errors.Is(err, zlimit.ErrNoLimits):
 		p.Code, p.Errors = "invalid", []client.FieldError{{Field: wrong.Field, Value: shown([]byte(wrong.Value)), Reason: wrong.Reason}}
 		p.Detail = fmt.Sprintf("%s %q %s.", wrong.Field, shown([]byte(wrong.Value)), wrong.Reason)
 		if wrong.Field == "operation id" && strings.HasPrefix(wrong.Reason, "was used") {
 			p.Status, p.Code, p.Title = http.StatusConflict, "reused_key", "Key used by another request"
 		}
 		return p
-	case errors.Is(err, zlimit.ErrReusedID):
-		return answer(http.StatusConflict, "reused_key", "Key used by another request", "The idempotency key was used by another request of the entity.")
 	case errors.As(err, &settled):
 		p.Code, p.Amounts, p.Detail = "settled", settled.Amounts, "The lease was settled before with other amounts, which stand."
 		return p
-	case errors.Is(err, token.ErrInvalid):
-		return answer(http.StatusBadRequest, "invalid_lease", "Invalid lease", sentence(strings.TrimPrefix(err.Error(), token.ErrInvalid.Error()+": ")))
-	case errors.Is(err, token.ErrForeign):
-		return answer(http.StatusForbidden, "foreign_lease", "Lease of another caller", "A lease is settled by the caller that acquired it, in its namespace.")
-	case errors.Is(err, token.ErrExpired), errors.Is(err, zlimit.ErrTokenExpired):
-		return answer(http.StatusGone, "expired", "Lease expired", "What the lease has taken stays taken.")
-	case errors.Is(err, zlimit.ErrDisabled):
-		return answer(http.StatusForbidden, "disabled", "Disabled", "An operator rejects these requests.")
-	case errors.Is(err, zlimit.ErrEntityNotFound):
-		return answer(http.StatusNotFound, "not_found", "Entity not found", messageOf(err))
-	case errors.Is(err, zlimit.ErrEntityChanged):
-		return answer(http.StatusConflict, "changed", "Changed meanwhile", messageOf(err))
-	case errors.As(err, &unsupported):
-		return answer(http.StatusConflict, "unsupported", "Limits of another program", messageOf(err))
-	case p.Status == http.StatusServiceUnavailable:
+	}
+	for _, known := range problems {
+		if known.is(err) {
+			p.Status, p.Code, p.Title, p.Detail = known.status, known.code, known.title, cmp.Or(known.detail, messageOf(err))
+			return p
+		}
+	}
+	if p.Status == http.StatusServiceUnavailable {
 		p.Code = "unavailable"
 		return p
-	default:
-		return answer(http.StatusInternalServerError, "internal", "Internal error", "")
+	}
+	p.Status, p.Code, p.Title, p.Detail = http.StatusInternalServerError, "internal", "Internal error", ""
+	return p
+}
+
+// problems are the answers to errors that have one each. Without a detail, the text of the error is it.
+var problems = []struct {
+	is                  func(error) bool
+	status              int
+	code, title, detail string
+}{
+	{is(zlimit.ErrNoLimits), http.StatusUnprocessableEntity, "no_limits", "No limits", ""},
+	{is(zlimit.ErrReusedID), http.StatusConflict, "reused_key", "Key used by another request", "The idempotency key was used by another request of the entity."},
+	{is(token.ErrInvalid), http.StatusBadRequest, "invalid_lease", "Invalid lease", ""},
+	{is(token.ErrForeign), http.StatusForbidden, "foreign_lease", "Lease of another caller", "A lease is settled by the caller that acquired it, in its namespace."},
+	{is(token.ErrExpired, zlimit.ErrTokenExpired), http.StatusGone, "expired", "Lease expired", "What the lease has taken stays taken."},
+	{is(zlimit.ErrDisabled), http.StatusForbidden, "disabled", "Disabled", "An operator rejects these requests."},
+	{is(zlimit.ErrEntityNotFound), http.StatusNotFound, "not_found", "Entity not found", ""},
+	{is(zlimit.ErrEntityChanged), http.StatusConflict, "changed", "Changed meanwhile", ""},
+	{func(err error) bool { return errors.As(err, new(*zlimit.UnsupportedError)) }, http.StatusConflict, "unsupported", "Limits of another program", ""},
+}
+
+func is(targets ...error) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(targets, func(of error) bool { return errors.Is(err, of) })
 	}
 }
 
-// messageOf returns the text of an error without its package.
-func messageOf(err error) string { return sentence(strings.TrimPrefix(err.Error(), "zlimit: ")) }
-
-func sentence(text string) string {
+// messageOf returns the text of an error without its package, as a sentence.
+func messageOf(err error) string {
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), token.ErrInvalid.Error()+": "), "zlimit: ")
 	if text == "" {
 		return ""
 	}
@@ -139,12 +148,4 @@ func writeProblem(w http.ResponseWriter, err error, p client.Problem) {
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that is gone
-}
-
-func parseQuery(r *http.Request) (url.Values, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, invalid("query", shown([]byte(r.URL.RawQuery)), "must be of the form name=value&name=value")
-	}
-	return query, nil
 }

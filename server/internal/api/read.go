@@ -1,7 +1,7 @@
 package api
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"time"
 
@@ -10,29 +10,13 @@ import (
 
 // available serves GET /v1/available.
 func (h *handler) available(c *call) (any, error) {
-	get, err := readQuery(c.r, "entity", "resource", "parents")
-	if err != nil {
+	q := c.query("entity", "resource", "parents")
+	asked := zlimit.AvailableQuery{Entity: q.required("entity"), Resource: q.Get("resource"), Parents: q.flag("parents")}
+	if err := cmp.Or(q.err, c.mayName(asked.Entity)); err != nil {
 		return nil, err
 	}
-	q := zlimit.AvailableQuery{Entity: get("entity"), Resource: get("resource")}
-	switch parents := get("parents"); parents {
-	case "", "false":
-	case "true":
-		q.Parents = true
-	default:
-		return nil, invalid("parents", shown([]byte(parents)), "must be true or false")
-	}
-	if q.Entity == "" {
-		return nil, invalid("entity", "", "must be given")
-	}
-	if err := c.mayName(q.Entity); err != nil {
-		return nil, err
-	}
-	statuses, err := c.limiter.Available(c.r.Context(), q)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]any{"limits": limitsOf(statuses, c.caller)}, nil
+	statuses, err := c.limiter.Available(c.r.Context(), asked)
+	return orError(map[string]any{"limits": limitsOf(statuses, c.caller)}, err)
 }
 
 // A usageReply is the reply to GET /v1/usage.
@@ -53,17 +37,24 @@ const (
 
 // usage serves GET /v1/usage.
 func (h *handler) usage(c *call) (any, error) {
-	q, windows, err := h.readUsage(c)
-	if err != nil {
+	q := c.query("entity", "resource", "window", "from", "to", "windows")
+	asked := zlimit.UsageQuery{Entity: q.Get("entity"), Resource: q.Get("resource"), Window: q.window("window")}
+	asked.From, asked.To = q.between(h.Now(), 24*time.Hour, maxRange)
+	windows := q.integer("windows", 0, 0, maxWindows)
+	if asked.Entity == "" && asked.Resource == "" {
+		q.invalid("entity", "", "must be given, or resource")
+	}
+	if err := cmp.Or(q.err, c.mayName(asked.Entity)); err != nil {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	reply := usageReply{Windows: []zlimit.Snapshot{}, Gaps: []zlimit.UsageGap{}}
-	if reply.Summary, err = c.limiter.Usage.Summary(ctx, q); err != nil {
+	summary, err := c.limiter.Usage.Summary(ctx, asked)
+	if err != nil {
 		return nil, err
 	}
-	if q.Limit = windows; windows > 0 {
-		for snapshot, err := range c.limiter.Usage.Snapshots(ctx, q) {
+	reply := usageReply{Summary: summary, Windows: []zlimit.Snapshot{}, Gaps: []zlimit.UsageGap{}}
+	if asked.Limit = windows; windows > 0 {
+		for snapshot, err := range c.limiter.Usage.Snapshots(ctx, asked) {
 			if err != nil {
 				return nil, err
 			}
@@ -71,68 +62,26 @@ func (h *handler) usage(c *call) (any, error) {
 		}
 	}
 	complete, err := c.limiter.Usage.Completeness(ctx)
-	if err != nil {
-		return nil, err
-	}
 	reply.CompleteTo = complete.To
-	reply.Gaps = append(reply.Gaps, complete.Within(q.From, q.To)...)
-	return &reply, nil
-}
-
-// readUsage reads the parameters of a query of usage.
-func (h *handler) readUsage(c *call) (q zlimit.UsageQuery, windows int, err error) {
-	get, err := readQuery(c.r, "entity", "resource", "window", "from", "to", "windows")
-	if err != nil {
-		return q, 0, err
-	}
-	q.Entity, q.Resource, q.Window = get("entity"), get("resource"), zlimit.WindowHourly
-	if name := get("window"); name != "" {
-		if q.Window, err = zlimit.ParseWindow(name); err != nil {
-			return q, 0, invalid("window", shown([]byte(name)), "must be hourly, daily or monthly")
-		}
-	}
-	if q.From, q.To, err = h.readRange(get, 24*time.Hour, maxRange); err != nil {
-		return q, 0, err
-	}
-	if s := get("windows"); s != "" {
-		var n int64
-		if err := integer(&n, 0, maxWindows)("windows", []byte(s)); err != nil {
-			return q, 0, err
-		}
-		windows = int(n)
-	}
-	if q.Entity == "" && q.Resource == "" {
-		return q, 0, invalid("entity", "", "must be given, or resource")
-	}
-	return q, windows, c.mayName(q.Entity)
+	reply.Gaps = append(reply.Gaps, complete.Within(asked.From, asked.To)...)
+	return orError(reply, err)
 }
 
 // forecast serves GET /v1/forecast.
 func (h *handler) forecast(c *call) (any, error) {
-	get, err := readQuery(c.r, "entity", "resource")
-	if err != nil {
-		return nil, err
-	}
-	entity, resource := get("entity"), get("resource")
-	if entity == "" {
-		return nil, invalid("entity", "", "must be given")
-	}
-	if err := c.mayName(entity); err != nil {
+	q := c.query("entity", "resource")
+	entity, resource := q.required("entity"), q.Get("resource")
+	if err := cmp.Or(q.err, c.mayName(entity)); err != nil {
 		return nil, err
 	}
 	found, err := c.limiter.Usage.Forecast(c.r.Context(), entity, resource)
-	if err != nil {
-		return nil, err
-	}
-	reply := struct {
-		Budgets []zlimit.Forecast `json:"budgets"`
-	}{[]zlimit.Forecast{}}
+	budgets := []zlimit.Forecast{}
 	for _, f := range found {
 		if c.caller.MayEntity(f.Entity) { // and not of a parent that the caller may not name
-			reply.Budgets = append(reply.Budgets, f)
+			budgets = append(budgets, f)
 		}
 	}
-	return &reply, nil
+	return orError(map[string]any{"budgets": budgets}, err)
 }
 
 // maxRejectedRange bounds a query of rejections, whose reports are kept for 30 days at most.
@@ -140,45 +89,14 @@ const maxRejectedRange = 31 * 24 * time.Hour
 
 // rejections serves GET /v1/rejections. A rejection names the parent whose limit rejected, so it is for callers of all entities.
 func (h *handler) rejections(c *call) (any, error) {
-	get, err := readQuery(c.r, "entity", "resource", "from", "to", "max")
-	if err != nil {
-		return nil, err
+	q := c.query("entity", "resource", "from", "to", "max")
+	q.keep(c.mayName(""))
+	asked := zlimit.RejectedQuery{Entity: q.Get("entity"), Resource: q.Get("resource"), Max: q.integer("max", 20, 1, 100)}
+	asked.From, asked.To = q.between(h.Now(), 10*time.Minute, maxRejectedRange)
+	if q.err != nil {
+		return nil, q.err
 	}
-	if err := c.mayName(""); err != nil {
-		return nil, err
-	}
-	q := zlimit.RejectedQuery{Entity: get("entity"), Resource: get("resource")}
-	if q.From, q.To, err = h.readRange(get, 10*time.Minute, maxRejectedRange); err != nil {
-		return nil, err
-	}
-	if q.Max = 20; get("max") != "" {
-		var n int64
-		if err := integer(&n, 1, 100)("max", []byte(get("max"))); err != nil {
-			return nil, err
-		}
-		q.Max = int(n)
-	}
-	return orError(c.limiter.Usage.Rejected(c.r.Context(), q))
-}
-
-// readRange reads the parameters from and to of a query. The defaults end now, and begin some time before the end.
-func (h *handler) readRange(get func(string) string, before, most time.Duration) (from, to time.Time, err error) {
-	to = h.Now()
-	if s := get("to"); s != "" {
-		if err := readTime(&to, "to", s); err != nil {
-			return from, to, err
-		}
-	}
-	from = to.Add(-before)
-	if s := get("from"); s != "" {
-		if err := readTime(&from, "from", s); err != nil {
-			return from, to, err
-		}
-	}
-	if !from.Before(to) || to.Sub(from) > most {
-		return from, to, invalid("from", from.Format(time.RFC3339), fmt.Sprintf("must be before to, by %d days at most", most/(24*time.Hour)))
-	}
-	return from, to, nil
+	return orError(c.limiter.Usage.Rejected(c.r.Context(), asked))
 }
 
 // noEvents is the answer of a server that keeps none.

@@ -23,20 +23,7 @@ type whyBody struct {
 }
 
 // A whyRow is something that happened around the time.
-type whyRow struct {
-	When, Tag, Class, Whose, URL, What, By string
-
-	at    time.Time
-	whole bool // a minute, which comes after the changes in it, as they may be its cause
-}
-
-// order is the time that rows are in the order of.
-func (r *whyRow) order() time.Time {
-	if r.whole {
-		return r.at.Add(time.Minute - time.Nanosecond)
-	}
-	return r.at
-}
+type whyRow struct{ When, Tag, Class, Whose, URL, What, By string }
 
 // A whyQuery is the question of the screen.
 type whyQuery struct {
@@ -44,15 +31,6 @@ type whyQuery struct {
 	at, end      time.Time // the time, and the end of its minute if no second was asked for
 	within       time.Duration
 	now          time.Time
-}
-
-// window is the time that is looked at.
-func (q *whyQuery) window() (from, to time.Time) {
-	from, to = q.at.Add(-q.within), q.at.Add(q.within)
-	if latest := q.now.Add(time.Minute); to.After(latest) {
-		to = latest
-	}
-	return from, to
 }
 
 // text writes the time: a minute has no seconds.
@@ -71,42 +49,23 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	v := view{Title: "Why " + named(q.id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(q.id), entityURL(q.id, q.resource)}, {"why", ""}}}
 	past := &past{page: p, q: q, kept: hindsight.New(p.Limiter, q.resource)}
-	from, to := q.window()
-	reported, err := past.kept.Refusals(ctx, from, to)
+	line, err := past.kept.Line(ctx, hindsight.Question{Entity: q.id, At: q.at, End: q.end, From: q.at.Add(-q.within), To: q.at.Add(q.within), Now: q.now})
 	if err != nil {
 		return v, err
 	}
-	refused := hindsight.Of(reported, q.id)
-	answer, err := past.kept.Answer(ctx, q.id, refused, q.at, q.end)
-	if err != nil {
+	if err := p.whyHead(ctx, &v, past, &line.Answer); err != nil {
 		return v, err
 	}
-	past.charged = answer.Charged
-	if err := p.whyHead(ctx, &v, past, &answer); err != nil {
-		return v, err
+	asked := hindsight.Moment{Time: q.at}
+	order := q.at
+	if q.end.After(q.at) {
+		order = hindsight.EndOfMinute(q.at)
 	}
-	for i := range refused {
-		of := refusedThen{refused[i]}
-		body.Rows = append(body.Rows, whyRow{at: of.Minute, whole: true, Tag: "refused", Class: "no", Whose: named(of.LimitEntity), URL: entityURL(of.LimitEntity, q.resource), What: of.text()})
+	at, _ := slices.BinarySearchFunc(line.Moments, order, func(m hindsight.Moment, t time.Time) int { return cmp.Or(m.Order().Compare(t), -1) })
+	for _, m := range slices.Insert(line.Moments, at, asked) {
+		body.Rows = append(body.Rows, past.row(&m))
 	}
-	if err := past.changes(ctx, body); err != nil {
-		return v, err
-	}
-	if err := past.usage(ctx, body); err != nil {
-		return v, err
-	}
-	if len(refused) == 0 {
-		body.Notes = append(body.Notes, "No refusals of it are reported around this time. Processes report them where they are set to, and reports are kept for seven days by default.")
-	}
-	body.Rows = append(body.Rows, whyRow{at: q.at, whole: q.end.After(q.at), Tag: "asked", What: "the time in question"})
-	slices.SortStableFunc(body.Rows, func(a, b whyRow) int { return a.order().Compare(b.order()) })
-	for i := range body.Rows {
-		if row := &body.Rows[i]; row.whole && sameDay(row.at, q.now) {
-			row.When = row.at.UTC().Format("15:04")
-		} else {
-			row.When = moment(row.at, q.now, time.UTC)
-		}
-	}
+	past.notes(body, line)
 	v.Footer = "Times are in UTC. Refusals are by the minute of the first one in a report, by the strictest limit, as processes report them up to two minutes late. Usage is by hour. Limits of that minute are as audit events have them."
 	return v, nil
 }

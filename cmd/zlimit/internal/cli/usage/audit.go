@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -115,7 +116,7 @@ func auditEvents(several bool) *shell.Stream[zlimit.AuditEvent] {
 		columns = slices.Insert(columns, 1, show.Column[zlimit.AuditEvent]{
 			Name:  "subject",
 			Plain: func(e zlimit.AuditEvent) string { return e.Entity },
-			Shown: func(e zlimit.AuditEvent) string { return show.LevelOf(e).String() },
+			Shown: func(e zlimit.AuditEvent) string { return hindsight.LevelOf(&e).String() },
 		})
 	}
 	return &shell.Stream[zlimit.AuditEvent]{

@@ -30,10 +30,10 @@ type Moment struct {
 	Count  int64  `json:"count,omitzero"`
 }
 
-// order is the time that moments are in the order of. Rejections come after the changes in their minute, which may be their cause.
+// order is the time that moments are in the order of.
 func (m *Moment) order() time.Time {
 	if m.Kind == kindRejected || m.Kind == kindAsked && m.Time.Equal(m.Time.Truncate(time.Minute)) {
-		return m.Time.Add(time.Minute - time.Nanosecond)
+		return hindsight.EndOfMinute(m.Time)
 	}
 	return m.Time
 }
@@ -135,16 +135,20 @@ type explanation struct {
 func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine, error) {
 	t := e.line
 	past := hindsight.New(l, t.Resource)
-	to, err := e.rejections(ctx, past, &t)
+	asked := Moment{Time: t.At, Kind: kindAsked}
+	line, err := past.Line(ctx, hindsight.Question{
+		Entity: t.Entity, At: t.At, End: asked.order(), From: t.From, To: t.To, Now: e.now, Children: true,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := e.changes(ctx, l, &t, &to); err != nil {
+	if t.Answer, err = answerText(ctx, past, &t, &line.Answer, asked.when(), e.now); err != nil {
 		return nil, err
 	}
-	if err := e.consumption(ctx, l, &t, &to); err != nil {
-		return nil, err
+	for i := range line.Moments {
+		t.Moments = append(t.Moments, momentOf(&line.Moments[i]))
 	}
+	t.note(line, past.Cut(), e.now)
 	if err := t.noteUnknown(ctx, l, e.now); err != nil {
 		return nil, err
 	}
@@ -153,101 +157,48 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(err))
 	}
 	t.Now = statuses
-	slices.SortStableFunc(t.Moments, func(a, b Moment) int { return a.order().Compare(b.order()) })
-	for i := range t.Moments {
-		t.Moments[i].Subject = t.Moments[i].Level.String()
-	}
 	return &t, nil
 }
 
-// changes adds the changes of the range, and the last one before it of each level.
-func (e explanation) changes(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, to *hindsight.Charged) error {
-	subjects := slices.Clone(to.Entities)
-	for _, resource := range to.Resources {
-		subjects = append(subjects, zlimit.AuditResource(resource))
-	}
-	known := false
-	for _, subject := range append(subjects, zlimit.AuditSystem) {
-		var last []Moment // before the range, of each level and kind
-		for event, err := range l.Audit.Events(ctx, subject, zlimit.AuditQuery{To: t.To}) {
-			if err != nil {
-				return err
-			}
-			known = true
-			if r := event.Resource; r != "" && r != zlimit.DefaultResource && !slices.Contains(to.Resources, r) {
-				continue
-			}
-			m := Moment{
-				Time: event.Time, Kind: "limits", Level: show.LevelOf(event), Text: string(event.Action) + ": " + shownDetails(event), By: event.Principal,
-			}
-			if event.Action == zlimit.ActionBucketReset || event.Action == zlimit.ActionBucketToppedUp {
-				m.Kind = "bucket"
-			}
-			if !event.Time.Before(t.From) {
-				t.Moments = append(t.Moments, m)
-				continue
-			}
-			last = slices.DeleteFunc(last, func(o Moment) bool { return o.Kind == m.Kind && o.Level == m.Level })
-			last = append(last, m)
+// momentOf writes a moment.
+func momentOf(of *hindsight.Moment) Moment {
+	m := Moment{Time: of.Time, Level: of.Level, Subject: of.Level.String()}
+	switch {
+	case of.Refused != nil:
+		r := of.Refused
+		m.Kind, m.Entity, m.Limit, m.Count = kindRejected, r.Entity, r.Limit, r.Count
+		m.Text = fmt.Sprintf("%s of %s by limit %s", times(r, "request"), r.Entity, refusingFor(r))
+	case of.Change != nil:
+		e := of.Change
+		m.Kind, m.By, m.Text = "limits", e.Principal, string(e.Action)+": "+shownDetails(*e)
+		if e.Action == zlimit.ActionBucketReset || e.Action == zlimit.ActionBucketToppedUp {
+			m.Kind = "bucket"
 		}
-		t.Moments = append(t.Moments, last...)
+	default:
+		var parts []string
+		for _, limit := range slices.Sorted(maps.Keys(of.Used.Consumed)) {
+			parts = append(parts, limit+"="+show.Quantified(limit, of.Used.Consumed[limit]))
+		}
+		m.Kind, m.Text = "consumed", "in the hour from here: "+strings.Join(parts, ", ")
 	}
-	if !known {
+	return m
+}
+
+// note notes what is not kept.
+func (t *TimeLine) note(line *hindsight.Line, cut []string, now time.Time) {
+	if !line.Reported && t.From.Before(now) {
+		t.Notes = append(t.Notes, "no rejections are reported around this time: processes report them with zlimit.WithRejectionReports in Go, and zlimitd "+
+			"with dashboard: true in its file")
+	}
+	if !line.Changed {
 		t.Notes = append(t.Notes, "no changes of limits are kept")
 	}
-	return nil
-}
-
-// rejections adds what processes have reported, by minute, and the answer. It returns what requests were charged to.
-func (e explanation) rejections(ctx context.Context, past *hindsight.Past, t *TimeLine) (to hindsight.Charged, err error) {
-	var reported []hindsight.Refused
-	if until := minTime(t.To, e.now.Add(time.Minute)); t.From.Before(until) {
-		if reported, err = past.Refusals(ctx, t.From, until); err != nil {
-			return to, err
-		}
-		if len(reported) == 0 {
-			t.Notes = append(t.Notes, "no rejections are reported around this time: processes report them with zlimit.WithRejectionReports in Go, and zlimitd "+
-				"with dashboard: true in its file")
-		}
+	if len(cut) > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("of %s only the last %s changes were read", strings.Join(cut, ", "), show.Grouped(hindsight.Most)))
 	}
-	refused := hindsight.Of(reported, t.Entity)
-	children := hindsight.By(reported, t.Entity)
-	for _, r := range append(slices.Clone(refused), children...) {
-		t.Moments = append(t.Moments, Moment{
-			Time: r.Minute, Kind: kindRejected, Level: zlimit.Level{Entity: r.LimitEntity}, Entity: r.Entity, Limit: r.Limit, Count: r.Count,
-			Text: fmt.Sprintf("%s of %s by limit %s", times(&r, "request"), r.Entity, refusingFor(&r)),
-		})
-	}
-	if len(refused) == 0 {
-		refused = children
-	}
-	t.Answer, to, err = answer(ctx, past, t, refused, e.now)
-	return to, err
-}
-
-// consumption adds what was consumed, by hour.
-func (e explanation) consumption(ctx context.Context, l *zlimit.RateLimiter, t *TimeLine, to *hindsight.Charged) error {
-	known := false
-	for _, at := range to.Levels() {
-		q := zlimit.UsageQuery{
-			Entity: at.Entity, Resource: at.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(t.From), To: t.To,
-		}
-		for s, err := range l.Usage.Snapshots(ctx, q) {
-			if err != nil {
-				return err
-			}
-			known = true
-			var parts []string
-			for _, limit := range slices.Sorted(maps.Keys(s.Consumed)) {
-				parts = append(parts, limit+"="+show.Quantified(limit, s.Consumed[limit]))
-			}
-			t.Moments = append(t.Moments, Moment{Time: s.Start, Kind: "consumed", Level: at, Text: "in the hour from here: " + strings.Join(parts, ", ")})
-		}
-	}
-	if !known {
+	if !line.Counted {
 		t.Notes = append(t.Notes, "no consumption is counted in these hours")
 	}
-	return nil
 }
 
 // write writes the time line for people.

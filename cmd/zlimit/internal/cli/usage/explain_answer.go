@@ -31,17 +31,7 @@ func parseClock(text string, now time.Time) (time.Time, bool) {
 	return shell.ParseMoment(text, now)
 }
 
-// answer says what refused at the time, how often, what that limit was then, and what it is now.
-func answer(ctx context.Context, past *hindsight.Past, t *TimeLine, refused []hindsight.Refused, now time.Time) (string, hindsight.Charged, error) {
-	asked := Moment{Time: t.At, Kind: kindAsked}
-	a, err := past.Answer(ctx, t.Entity, refused, t.At, asked.order())
-	if err != nil {
-		return "", a.Charged, err
-	}
-	text, err := answerText(ctx, past, t, &a, asked.when(), now)
-	return text, a.Charged, err
-}
-
+// answerText says what refused at the time, how often, what that limit was then, and what it is now.
 func answerText(ctx context.Context, past *hindsight.Past, t *TimeLine, a *hindsight.Answer, at string, now time.Time) (string, error) {
 	words := explainWords()
 	if a.ByLimit() || len(a.During) > 0 && a.Off == nil {

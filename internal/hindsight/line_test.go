@@ -1,0 +1,65 @@
+package hindsight_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/hindsight"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestLine has the changes of a range in their order, the last one of each kind before it, and refusals behind the changes in their minute.
+func TestLine(t *testing.T) {
+	now := time.Date(2026, 2, 20, 8, 0, 0, 0, time.UTC)
+	l, err := zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return now }), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
+	check.Fatal(t, "zlimit.Open()", err)
+	defer l.Close()
+	at := func(clock string) time.Time {
+		of, err := time.Parse(time.DateTime, "2026-02-20 "+clock)
+		check.Fatal(t, "time.Parse()", err)
+		return of
+	}
+	set := func(clock string, n int64) {
+		now = at(clock)
+		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "gpt"},
+			zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", n)}}))
+	}
+	_, err = l.Entities.Create(t.Context(), zlimit.Entity{ID: "alice"})
+	check.Fatal(t, "Entities.Create()", err)
+	set("08:30:00", 9)
+	set("08:40:00", 8)
+	set("09:29:55", 1)
+	now = at("09:30:10")
+	for range 3 {
+		_, _ = l.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
+	}
+	set("09:30:40", 2)
+	set("09:30:40", 3)
+	now = at("09:32:00")
+	line, err := hindsight.New(l, "gpt").Line(t.Context(), hindsight.Question{
+		Entity: "alice", At: at("09:30:00"), End: at("09:31:00"), From: at("09:20:00"), To: at("09:40:00"), Now: now,
+	})
+	check.Fatal(t, "Line()", err)
+	var got []string
+	for _, m := range line.Moments {
+		text := m.Time.Format(time.TimeOnly)
+		switch {
+		case m.Change != nil:
+			text += fmt.Sprint(" ", hindsight.Limits(m.Change.Details)["rpm"].Capacity)
+		case m.Refused != nil:
+			text += fmt.Sprint(" refused ", m.Refused.Count)
+		}
+		got = append(got, text)
+	}
+	want := []string{"08:40:00 8", "09:29:55 1", "09:30:40 2", "09:30:40 3", "09:30:00 refused 2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("moments (-want +got):\n%s", diff)
+	}
+	if !line.Reported || !line.Changed || line.Counted || !line.ByLimit() {
+		t.Errorf("reported %v, changed %v, counted %v, by a limit %v, want all but counted", line.Reported, line.Changed, line.Counted, line.ByLimit())
+	}
+}
