@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -71,11 +72,33 @@ func (s *LimitService) Reset(ctx context.Context, r ResetRequest) (BucketChange,
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err
 	}
+	if from, succeeds := hooks.Succeeds(ctx); succeeds {
+		return s.succeed(ctx, from, r)
+	}
 	op := operation{kind: operationReset, field: "limits", action: ActionBucketReset, entity: r.Entity, resource: r.Resource, id: r.OperationID}
 	for _, name := range r.Limits {
 		op.asked = append(op.asked, expr.S(name))
 	}
 	return s.byHand(ctx, op, &protocol.Change{Limits: slices.Clip(r.Limits)})
+}
+
+// succeed makes a bucket that refuses requests have what that of another entity has, see [hooks.Succeed]. It reports the limits that had other
+// balances, and no shards where the bucket serves requests and stays as it is.
+func (s *LimitService) succeed(ctx context.Context, from string, r ResetRequest) (change BucketChange, err error) {
+	if s.l.closed.Load() {
+		return change, ErrClosed
+	}
+	changes, succeeds, err := s.l.engine.Succeed(ctx, from, r.Entity, r.Resource)
+	if succeeds && err == nil {
+		change.Shards = 1
+	}
+	for _, c := range changes {
+		change.Limits = append(change.Limits, LimitChange{
+			Limit: c.Limit, Added: Quantity(c.After - c.Before), Before: Quantity(c.Before), After: Quantity(c.After),
+		})
+	}
+	change.sort()
+	return change, publicError("succeed", err)
 }
 
 // A TopUpRequest asks for more tokens in a bucket, see [LimitService.TopUp].

@@ -169,6 +169,9 @@ func (s *LimitService) setSwitch(ctx context.Context, at Level, to Switch, progr
 	if err := at.validate(); err != nil {
 		return SwitchReport{}, err
 	}
+	if hooks.Restamps(ctx) {
+		return s.bind(ctx, at, false, progress)
+	}
 	_, err := s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		config, err := i.config()
 		if err != nil {

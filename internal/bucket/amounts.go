@@ -166,8 +166,6 @@ type beside struct {
 	asked  []Amount   // of configured limits, if the amounts are of parts of them; nil if the caller requested the amounts themselves
 	passed []Amount   // parts of limits that have too little for the demand, with the most that is too little
 	kept   []Life     // of limits whose grant ends, see [Life.Kept]
-
-	uncounted bool // it changes balances, and is no consumption
 }
 
 // alone is the rest of a demand with amounts only.
@@ -234,27 +232,13 @@ func (d *Demand) isOfOthers() bool {
 	return d.beside != nil && len(d.beside.counted) > 0
 }
 
-// Uncounted returns the demand as one that changes balances, and that is no consumption: no count of the item shows it.
-func (d *Demand) Uncounted() Demand {
-	next, rest := *d, *d.rest()
-	rest.uncounted = true
-	next.beside = &rest
-	return next
-}
-
 // counts returns what the write counts as consumption of a limit of which it takes an amount.
 func (d *Demand) counts(limit string, amount int64) int64 {
-	if d.rest().uncounted && limit != WriteUnits {
-		return 0
-	}
 	return amount + Of(d.rest().counted, limit)
 }
 
 // parts returns the parts of the write's amount for a limit taken by requests of children and of narrower resources.
 func (d *Demand) parts(limit string) (children, narrower int64) {
-	if d.rest().uncounted {
-		return 0, 0
-	}
 	for i := range d.Amounts {
 		if d.Amounts[i].Limit == limit {
 			return d.Amounts[i].FromChildren, d.Amounts[i].FromNarrower

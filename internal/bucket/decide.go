@@ -128,7 +128,7 @@ func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
 // decide is Decide at the time by which the item is judged.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
-	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s) || d.rest().uncounted: // a refill counts apart from the balance
+	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s):
 	case s.RefilledAt >= sub(now, c.Freshness) && s.isPlain() && !c.Bypass && d.isPlain() && p.spendPlain(s, c, d, now):
 		return
 	case s.RefilledAt >= sub(now, c.Freshness) && p.spend(s, c, d, now, false), s.givesCredit(d, now) && p.spend(s, c, d, now, true):

@@ -66,7 +66,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		}
 	}
 	for at, s := range shards {
-		rest := beside{part: &part{floors: floors[at], levels: left[at], sessions: sessions}, uncounted: d.rest().uncounted}
+		rest := beside{part: &part{floors: floors[at], levels: left[at], sessions: sessions}}
 		if at == 0 {
 			rest.counted = d.rest().counted
 		}
@@ -128,7 +128,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	}
 	for at, s := range shards {
 		one := Part{At: at, Amounts: taken[at]}
-		d, rest := Demand{Amounts: taken[at], Settles: true}, beside{kept: due.rest().kept, uncounted: due.rest().uncounted}
+		d, rest := Demand{Amounts: taken[at], Settles: true}, beside{kept: due.rest().kept}
 		if at == home {
 			rest.counted = due.rest().counted
 		}

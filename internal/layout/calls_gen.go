@@ -640,6 +640,31 @@ func (c AsSeenCall) Holding(limit string, tokens int64) {
 	c.Pick(asSeenHolding, limit, expr.N(tokens))
 }
 
+// SameAsSeenCall collects the clauses of a call of SameAsSeen. Bind ends it.
+type SameAsSeenCall struct {
+	*expr.Call
+}
+
+// SameAsSeen requires a shard as it was seen, which may refuse requests.
+//   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
+//   - shards: shards so far
+//   - until: vu as it was seen, epoch milliseconds; -1 for none
+//   - generation: cg as it was seen, epoch milliseconds; 0 for none
+func SameAsSeen(refilledAt, shards, until, generation int64) SameAsSeenCall {
+	return SameAsSeenCall{sameAsSeenOperation.Call(
+		expr.N(refilledAt),
+		expr.N(shards),
+		expr.N(until),
+		expr.N(generation),
+	)}
+}
+
+// Holding requires a balance.
+//   - tokens: millitokens
+func (c SameAsSeenCall) Holding(limit string, tokens int64) {
+	c.Pick(sameAsSeenHolding, limit, expr.N(tokens))
+}
+
 // ReplaceConfig replaces a config of the system, if it still has the version that was read.
 //   - version: number of writes at the time of reading
 func ReplaceConfig(version int64) (expr.Bound, error) {

@@ -708,6 +708,27 @@ var asSeenOperation = expr.Operation{
 	},
 }
 
+// The clause of SameAsSeen.
+const sameAsSeenHolding = 0
+
+var sameAsSeenOperation = expr.Operation{
+	Name:         "same_as_seen",
+	Placeholders: 4,
+	Where: []expr.Condition{
+		expr.EQ(expr.Attr("rf"), 0),
+		expr.Any(expr.Absent(expr.Attr("shard_count")), expr.EQ(expr.Attr("shard_count"), 1)),
+		expr.Any(expr.Absent(expr.Attr("cg")), expr.EQ(expr.Attr("cg"), 3)),
+		expr.Any(expr.Absent(expr.Attr("vu")), expr.EQ(expr.Attr("vu"), 2)),
+	},
+	Clauses: []expr.Clause{
+		sameAsSeenHolding: {
+			Name:         "holding",
+			Placeholders: 1,
+			Where:        []expr.Condition{expr.EQ(expr.Of("b_", "_tk"), 0)},
+		},
+	},
+}
+
 var replaceConfigOperation = expr.Operation{
 	Name:         "replace_config",
 	Placeholders: 1,

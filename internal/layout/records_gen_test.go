@@ -504,6 +504,14 @@ var calls = []operationCall{
 		c.Holding("m", 1)
 		return c.Bind()
 	}},
+	{"SameAsSeen", func() (expr.Bound, error) {
+		return SameAsSeen(1, 1, 1, 1).Bind()
+	}},
+	{"SameAsSeen Holding", func() (expr.Bound, error) {
+		c := SameAsSeen(1, 1, 1, 1)
+		c.Holding("m", 1)
+		return c.Bind()
+	}},
 	{"ReplaceConfig", func() (expr.Bound, error) {
 		return ReplaceConfig(1)
 	}},

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/hooks"
 )
 
 // An aligner brings the shards of a bucket in line with its limits.
@@ -22,7 +21,7 @@ func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, 
 		return view{}, err
 	}
 	v := al.looks.view(l.bucket, seen)
-	if err := v.disabled(l.bucket); err != nil && !hooks.Admits(ctx) {
+	if err := v.disabled(l.bucket); err != nil {
 		return view{}, err
 	}
 	if l.bucket.outdates(l.limits) {

@@ -71,7 +71,7 @@ func (m *parentMove) outdates(l *Limits) bool {
 func (g *generation) since() int64 { return max(g.seen, g.move.seen) }
 
 // storedLimits returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
-// [*DisabledError] where requests are refused, see also [hooks.Admit] and [hooks.Look]. An image that says so needs no limits.
+// [*DisabledError] where requests are refused, see also [hooks.Look]. An image that says so needs no limits.
 func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
 	if hooks.Looks(ctx) {
 		return fs.options.Source.After(ctx, b, began)
@@ -86,7 +86,7 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 		}
 		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().since())
 	}
-	if err == nil && limits.Disabled && !hooks.Admits(ctx) {
+	if err == nil && limits.Disabled {
 		err = &DisabledError{b.Entity, b.Resource}
 	}
 	return limits, err
@@ -97,9 +97,9 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 const disabledFor = time.Second
 
 // unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where
-// they are refused, also when the store cannot say whether they still are. See also [hooks.Admit].
+// they are refused, also when the store cannot say whether they still are.
 func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began int64) (*image, error) {
-	if i == nil || !i.exists || !i.Disabled || hooks.Admits(ctx) {
+	if i == nil || !i.exists || !i.Disabled {
 		return i, nil
 	}
 	age, enabled := lk.now()-i.askedAt, !i.since(lk.enabled.Load())

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -47,8 +46,8 @@ func (st *settler) settleTogether(ctx context.Context, s *Settlement, record sto
 		}
 	}
 	done, err = st.items.transact(ctx, plans, []store.Write{record}, st.table.PatientTransact)
-	forget(plans)                    // the next try plans from other images
-	if done && !hooks.Adjusts(ctx) { // which counts nothing
+	forget(plans) // the next try plans from other images
+	if done {
 		err = st.settleAll(ctx, &rest)
 	}
 	return done, err
@@ -91,9 +90,6 @@ func (st *settler) plan(ctx context.Context, all []correction, rest *Settlement)
 				rest.due = append(rest.due, all[i])
 			}
 		}
-	}
-	if hooks.Adjusts(ctx) {
-		due = due.Uncounted()
 	}
 	switch {
 	case due.Empty(), len(v.states) == 0 && due.Returns(): // what is given back to a missing bucket is part of the next one

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -89,23 +88,13 @@ func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taki
 	errs, short := make([]error, len(levels)), false
 	for i := range levels {
 		l := &levels[i]
-		if l.demand.Empty() && !hooks.Adjusts(ctx) {
+		if l.demand.Empty() {
 			takings[i].took(l, nil, nil, nil)
 			continue
-		}
-		if hooks.Admits(ctx) {
-			l.demand.Settles = true
 		}
 		v, err := ad.viewEnabled(ctx, l, seen)
 		if err != nil {
 			return nil, err
-		}
-		if l.demand.Empty() { // its settlement finds the limits in the items
-			takings[i].took(l, nil, nil, nil)
-			continue
-		}
-		if hooks.Adjusts(ctx) {
-			l.demand = l.demand.Uncounted()
 		}
 		more, err := ad.planLevel(l, &v, &takings[i])
 		if errs[i] = err; errors.Is(err, errShort) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -49,32 +50,15 @@ func (r *rotator) close(ctx context.Context) error {
 	return err
 }
 
-// stamp stamps the buckets of an entity for resources with their switches, and makes them where they refuse requests. The stored switches stay.
+// stamp stamps the buckets of an entity for resources with their switches, as they are stored then, and makes them where they refuse requests.
 func (r *rotator) stamp(ctx context.Context, entity string, resources []string) error {
-	levels, err := r.levels(ctx, entity)
-	if err != nil {
-		return err
-	}
+	ctx = hooks.Restamp(ctx)
 	for _, resource := range resources {
-		if err := r.stampOne(ctx, zlimit.Level{Entity: entity, Resource: resource}, levels[resource].Switch); err != nil {
+		if _, err := r.l.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: entity, Resource: resource}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (r *rotator) stampOne(ctx context.Context, at zlimit.Level, said zlimit.Switch) (err error) {
-	switch said {
-	case zlimit.SwitchDisabled:
-		_, err = r.l.Limits.Disable(ctx, at, nil)
-	case zlimit.SwitchEnabled:
-		_, err = r.l.Limits.Enable(ctx, at, nil)
-	case zlimit.SwitchBypassed:
-		_, err = r.l.Limits.Bypass(ctx, at, nil)
-	default:
-		_, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
-	}
-	return err
 }
 
 // reached returns where the old entity may have buckets, as this run has found it.

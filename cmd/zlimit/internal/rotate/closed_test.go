@@ -26,7 +26,7 @@ func (f former) ask(entity, resource string, n int64) error {
 // TestClosedNew rotates while another process has it in memory that the new ID is not suspended, since it was asked for it before. That process
 // asks for the new ID at one of the steps, and is refused. In the end, the new ID has what the old one has left.
 func TestClosedNew(t *testing.T) {
-	for _, step := range []string{stageCopying, stageClosing, stageCharging, "charging what is used of used", stageJoining} {
+	for _, step := range []string{stageCopying, stageClosing, stageJoining, stageOpening, "carrying over used"} {
 		w := inMemory(t)
 		l := w.limiter(w.s)
 		p := former{t, w.limiter(w.s)}

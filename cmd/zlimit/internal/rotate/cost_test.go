@@ -58,7 +58,7 @@ func TestRotateCosts(t *testing.T) {
 	n := 0
 	cost := func(levels, used, children int) store.Units {
 		n++
-		w := &world{t, table, fmt.Sprint("cost-", n), noon}
+		w := &world{t, table, fmt.Sprint("cost-", n), noon, nil}
 		l := w.limiter(table)
 		_, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "org"})
 		check.Fatal(t, "Create()", err)

@@ -2,12 +2,14 @@ package rotate
 
 import (
 	"context"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// join puts the new entity in the place of the old one: its parent, its children, and its switches. These come last, since the new entity
-// serves requests by them.
+// join puts the new entity in the place of the old one: its parent and its children. All of them are refused yet.
 func (r *rotator) join(ctx context.Context) error {
-	if err := r.copyLevels(ctx); err != nil {
+	if err := r.keepClosed(ctx); err != nil {
 		return err
 	}
 	if r.old.ParentID != "" {
@@ -26,7 +28,56 @@ func (r *rotator) join(ctx context.Context) error {
 		}
 		r.done.Children = append(r.done.Children, child)
 	}
-	return r.copySwitches(ctx)
+	return nil
+}
+
+// open makes the buckets of both entities the same, copies limits, and lets the new one serve requests, bucket by bucket. What is used of
+// the new one stays, whatever a run that was interrupted has come to. Limits that change meanwhile are copied in the end.
+func (r *rotator) open(ctx context.Context) error {
+	if err := r.keepClosed(ctx); err != nil {
+		return err
+	}
+	if err := r.recallEnabled(); err != nil { // another run may have noted them
+		return err
+	}
+	closed, err := r.carry(ctx)
+	if err != nil {
+		return err
+	}
+	if closed {
+		if err := r.keepCharges(ctx); err != nil {
+			return err
+		}
+	}
+	for _, step := range []func(context.Context) error{r.copyLevels, r.copySwitches, r.copyLevels} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepClosed suspends the old entity again where somebody lets it serve requests since the rotation was interrupted.
+func (r *rotator) keepClosed(ctx context.Context) error {
+	levels, err := r.levels(ctx, r.done.From)
+	if err != nil {
+		return err
+	}
+	closed := levels[""].Switch == zlimit.SwitchDisabled
+	for _, stored := range levels {
+		closed = closed && stored.Switch != zlimit.SwitchEnabled
+	}
+	if closed {
+		return nil
+	}
+	r.note("%s was served during the rotation, and is suspended again", r.done.From)
+	return r.close(ctx)
+}
+
+// A term is a time by which all processes know what the rotation has changed.
+type term struct {
+	Everywhere time.Time `json:"everywhere,omitzero"`
+	Served     time.Time `json:"served,omitzero"`
 }
 
 func (r *rotator) children(ctx context.Context) (ids []string, err error) {

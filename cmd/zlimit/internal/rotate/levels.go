@@ -72,8 +72,7 @@ func (r *rotator) leave(ctx context.Context) error {
 	return err
 }
 
-// copyLevels gives the new entity the limits of the old one. The last two stages do so, since limits may change while a rotation is
-// interrupted.
+// copyLevels gives the new entity the limits of the old one.
 func (r *rotator) copyLevels(ctx context.Context) error {
 	from, err := r.levels(ctx, r.done.From)
 	if err != nil {
@@ -85,6 +84,9 @@ func (r *rotator) copyLevels(ctx context.Context) error {
 	}
 	for resource, stored := range from {
 		if there := to[resource]; !stored.Config.IsZero() && !there.Config.Same(&stored.Config) {
+			if !there.Config.IsZero() {
+				r.note("%v had other limits, and has the limits of %s", zlimit.Level{Entity: r.done.To, Resource: resource}, r.done.From)
+			}
 			if err := r.l.Limits.Set(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, stored.Config); err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ func TestLevelsOfAResumedRun(t *testing.T) {
 	for last := 1; ; last++ {
 		s, err := memory.New(layout.Table)
 		check.Fatal(t, "memory.New()", err)
-		w := &world{t, s, zlimit.DefaultNamespace, noon}
+		w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		l := w.limiter(s)
 		check.Fatal(w.t, "Limits.Set()", l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "tpd=10/day@UTC")))
 		m := faulttest.NewMortal(s)

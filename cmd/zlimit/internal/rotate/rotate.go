@@ -3,7 +3,7 @@
 //
 // A rotation has stages. The metadata of the new entity names the stage under way, so that a repeated run goes on where an
 // interrupted one was. In each stage a run may repeat any step. The new entity is suspended before it has anything, and serves requests from
-// the last step on. Its buckets refuse requests before it has limits.
+// the last step on. Its buckets refuse requests before it has limits. Balances are carried over in the last stage, see carry.go.
 package rotate
 
 import (
@@ -23,18 +23,20 @@ const (
 	ToKey    = "rotated_to"     // of the old entity: the new one
 	FromKey  = "rotated_from"   // of the new entity: the old one
 	StageKey = "rotation_stage" // of the new entity: the stage under way; absent once the rotation is done
-	// ChargesKey is of the new entity: what was charged to it, for each run to report.
+	// ChargesKey is of the new entity: what it had less than its limits begin with, for each run to report.
 	ChargesKey = "rotation_charges"
+	// TimesKey is of the new entity: when all processes know of the rotation, for each run to report.
+	TimesKey = "rotation_times"
 	// EnabledKey is of the new entity: the resources that it enables in the last stage, "" for all; absent once the rotation is done.
 	EnabledKey = "rotation_enabled"
 )
 
 // The stages, in their order.
 const (
-	stageCopying  = "copying"  // the new entity has no parent yet
-	stageClosing  = "closing"  // buckets of both entities refuse requests, and the old entity is suspended
-	stageCharging = "charging" // limits are copied, and what the old entity has used is charged to the new one
-	stageJoining  = "joining"  // parent and children move to the new one, switches are copied, and it serves requests
+	stageCopying = "copying" // the new entity has no parent yet
+	stageClosing = "closing" // buckets of both entities refuse requests, and the old entity is suspended
+	stageJoining = "joining" // parent and children move to the new one
+	stageOpening = "opening" // the new one gets limits, balances and switches, and serves requests
 )
 
 // A Rotation is what a run has done, or what it would do.
@@ -42,8 +44,9 @@ type Rotation struct {
 	From     string         `json:"from"`
 	To       string         `json:"to"`
 	Parent   string         `json:"parent_id,omitempty"`
-	Levels   []zlimit.Level `json:"levels"`   // of the old entity, that the new one has as well
-	Charges  []Charge       `json:"charges"`  // what was charged to the new entity, by this run or one before
+	Levels   []zlimit.Level `json:"levels"`  // of the old entity, that the new one has as well
+	Charges  []Charge       `json:"charges"` // what the new entity has less, by this run or one before
+	Settled  []Settlement   `json:"settled,omitempty"`
 	Children []string       `json:"children"` // that this run moved to the new entity
 	Resumed  string         `json:"resumed,omitempty"`
 	Repeated bool           `json:"repeated"` // an earlier run has done all of it
@@ -53,13 +56,6 @@ type Rotation struct {
 	// switch still refuses requests.
 	Served time.Time `json:"served,omitzero"`
 	Notes  []string  `json:"notes"`
-}
-
-// A Charge is what the new entity has less of a resource, or more, than its limits begin with.
-type Charge struct {
-	Resource string         `json:"resource"`
-	Used     zlimit.Amounts `json:"used,omitempty"`
-	Granted  zlimit.Amounts `json:"granted,omitempty"`
 }
 
 // A rotator is one run.
@@ -115,9 +111,9 @@ func Run(
 		work func(context.Context) error
 	}{
 		{stageCopying, stageClosing, r.leave},
-		{stageClosing, stageCharging, r.close},
-		{stageCharging, stageJoining, r.charge},
-		{stageJoining, "", r.join},
+		{stageClosing, stageJoining, r.close},
+		{stageJoining, stageOpening, r.join},
+		{stageOpening, "", r.open},
 	} {
 		if r.new.Metadata[StageKey] != stage.name {
 			continue
@@ -229,7 +225,7 @@ func (r *rotator) create(ctx context.Context) (err error) {
 	if e.Metadata == nil {
 		e.Metadata = map[string]string{}
 	}
-	for _, key := range []string{ToKey, ChargesKey, EnabledKey} {
+	for _, key := range []string{ToKey, ChargesKey, EnabledKey, TimesKey} {
 		delete(e.Metadata, key)
 	}
 	e.Metadata[FromKey], e.Metadata[StageKey] = r.done.From, stageCopying
@@ -254,7 +250,7 @@ func (r *rotator) meet(ctx context.Context) (err error) {
 		r.done.Repeated = true
 		_, err = r.l.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: r.done.To}, nil)
 		return err
-	case stageJoining: // which may be done by both
+	case stageJoining, stageOpening: // which may be done by both
 		return r.recall()
 	default:
 		reason := "is being made by another run: repeat the command once that has ended"
@@ -269,18 +265,32 @@ func (r *rotator) enter(ctx context.Context, stage, next string) error {
 			return
 		}
 		metadata[StageKey] = next
+		r.keepTerm(metadata)
 		switch next {
 		case stageClosing:
 			if len(r.enabled) > 0 {
 				metadata[EnabledKey] = encode(r.enabled)
 			}
-		case stageJoining:
-			r.keepCharges(metadata)
 		case "":
 			delete(metadata, StageKey)
 			delete(metadata, EnabledKey)
 		}
 	})
+}
+
+// keepTerm notes the times that the run reports, each the latest of all runs.
+func (r *rotator) keepTerm(metadata map[string]string) {
+	var kept term
+	_ = json.Unmarshal([]byte(metadata[TimesKey]), &kept) // recall reports what is wrong
+	if r.done.Everywhere.After(kept.Everywhere) {
+		kept.Everywhere = r.done.Everywhere
+	}
+	if r.done.Served.After(kept.Served) {
+		kept.Served = r.done.Served
+	}
+	if kept != (term{}) {
+		metadata[TimesKey] = encode(kept)
+	}
 }
 
 // keep changes the metadata of the new entity.
@@ -302,14 +312,31 @@ func encode(v any) string {
 // recall reads what runs have kept.
 func (r *rotator) recall() error {
 	r.done.Charges = []Charge{}
-	for key, to := range map[string]any{ChargesKey: &r.done.Charges, EnabledKey: &r.enabled} {
-		text := r.new.Metadata[key]
-		if text == "" {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text), to); err != nil {
-			return &zlimit.ValidationError{Field: "metadata[" + key + "] of " + r.done.To, Value: text, Reason: "must be as the rotation has written it"}
-		}
+	var kept term
+	if err := r.decode(ChargesKey, &r.done.Charges); err != nil {
+		return err
+	}
+	if err := r.decode(TimesKey, &kept); err != nil {
+		return err
+	}
+	r.done.Everywhere, r.done.Served = kept.Everywhere, kept.Served
+	return r.recallEnabled()
+}
+
+// recallEnabled reads which resources a run has noted to be enabled.
+func (r *rotator) recallEnabled() error {
+	r.enabled = nil
+	return r.decode(EnabledKey, &r.enabled)
+}
+
+// decode reads a part of the metadata of the new entity.
+func (r *rotator) decode(key string, to any) error {
+	text := r.new.Metadata[key]
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		return &zlimit.ValidationError{Field: "metadata[" + key + "] of " + r.done.To, Value: text, Reason: "must be as the rotation has written it"}
 	}
 	return nil
 }

@@ -38,12 +38,15 @@ type world struct {
 	s         store.Store
 	namespace string
 	now       time.Time
+	options   []zlimit.Option
 }
 
 func (w *world) limiter(s store.Store) *zlimit.RateLimiter {
 	w.t.Helper()
-	l, err := zlimit.New(w.t.Context(), store.NewHandle(s, false), zlimit.WithNamespace(w.namespace), zlimit.WithSetup(),
-		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
+	options := append([]zlimit.Option{
+		zlimit.WithNamespace(w.namespace), zlimit.WithSetup(), zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"),
+	}, w.options...)
+	l, err := zlimit.New(w.t.Context(), store.NewHandle(s, false), options...)
 	check.Fatal(w.t, "zlimit.New()", err)
 	return l
 }
@@ -151,6 +154,7 @@ func (w *world) see() view {
 		}
 		if id == "acme-2" {
 			delete(e.Metadata, ChargesKey) // which the runs report
+			delete(e.Metadata, TimesKey)
 			v.Metadata = e.Metadata
 			v.Parents[id] += ", " + e.Name
 		}
@@ -224,17 +228,17 @@ func stores(t *testing.T) map[string]func(t *testing.T) *world {
 		"memory": func(t *testing.T) *world {
 			s, err := memory.New(layout.Table)
 			check.Fatal(t, "memory.New()", err)
-			return &world{t, s, zlimit.DefaultNamespace, noon}
+			return &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		},
 		"sqlite": func(t *testing.T) *world {
 			s, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"), layout.Table)
 			check.Fatal(t, "sqlite.Open()", err)
 			t.Cleanup(func() { _ = s.Close() })
-			return &world{t, s, zlimit.DefaultNamespace, noon}
+			return &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		},
 		"engine": func(t *testing.T) *world {
 			n++
-			return &world{t, table, fmt.Sprint("run-", n), noon}
+			return &world{t, table, fmt.Sprint("run-", n), noon, nil}
 		},
 	}
 }
@@ -265,7 +269,7 @@ func TestRotateAtOnce(t *testing.T) {
 	for range soak.Pick(100, 3000) {
 		s, err := memory.New(layout.Table)
 		check.Fatal(t, "memory.New()", err)
-		w := &world{t, s, zlimit.DefaultNamespace, noon}
+		w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		w.fill()
 		var runs sync.WaitGroup
 		for range 2 {
@@ -294,7 +298,7 @@ func TestOneSuccessor(t *testing.T) {
 		for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
 			s, err := memory.New(layout.Table)
 			check.Fatal(t, "memory.New()", err)
-			w := &world{t, s, zlimit.DefaultNamespace, noon}
+			w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 			w.fill()
 			m := faulttest.NewMortal(s)
 			dying := w.limiter(m)
@@ -329,7 +333,7 @@ func TestTwoSuccessorsAtOnce(t *testing.T) {
 	for i := range soak.Pick(100, 3000) {
 		s, err := memory.New(layout.Table)
 		check.Fatal(t, "memory.New()", err)
-		w := &world{t, s, zlimit.DefaultNamespace, noon}
+		w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		w.fill()
 		from := "acme"
 		if i%2 == 1 {
@@ -412,14 +416,14 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 
 // charges are those of each run that gets to the end.
 var charges = []Charge{
-	{Resource: "gpt", Used: zlimit.Amounts{"tpd": 340}, Granted: zlimit.Amounts{"credit": 980}},
 	{Resource: "banned", Used: zlimit.Amounts{"tpd": 70}},
 	{Resource: "beta", Used: zlimit.Amounts{"tpd": 10}},
 	{Resource: "bypassed", Used: zlimit.Amounts{"tpd": 70}},
 	{Resource: "closed", Used: zlimit.Amounts{"tpd": 70}},
 	{Resource: "debt", Used: zlimit.Amounts{"tpd": 5000}},
 	{Resource: "given", Used: zlimit.Amounts{"rpd": 4}},
-	{Resource: "models", Granted: zlimit.Amounts{"usd": 47_500_000_000}},
+	{Resource: "gpt", Used: zlimit.Amounts{"tpd": 340}, Granted: zlimit.Amounts{"credit": 980}},
+	{Resource: "models", Used: zlimit.Amounts{"tpd": 340}, Granted: zlimit.Amounts{"usd": 47_500_000_000}},
 }
 
 // reports checks what a run reports as charged.
@@ -434,7 +438,7 @@ func (w *world) reports(r *Rotation) {
 func (w *world) refusesNew(l *zlimit.RateLimiter) {
 	w.t.Helper()
 	e, err := l.Entities.Get(w.t.Context(), "acme-2")
-	if stage := e.Metadata[StageKey]; err != nil || stage != stageCopying && stage != stageClosing && stage != stageCharging {
+	if stage := e.Metadata[StageKey]; err != nil || stage != stageCopying && stage != stageClosing && stage != stageJoining {
 		return
 	}
 	for _, resource := range []string{"gpt", "models", "beta", "closed", "debt", "given", "bypassed", "banned", "unused"} {

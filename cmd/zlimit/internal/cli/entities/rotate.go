@@ -28,28 +28,29 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
   2. It suspends OLD. Leases that are open are settled with OLD. If OLD has
      limits for any resource, by default or of the system, it waits 65 seconds:
      until then, a process may have it in memory that OLD is served.
-  3. It copies the limits, and makes each limit of NEW have what OLD has left:
-     it takes what was used, and grants what was topped up. Parents are not
+  3. It moves NEW and the children of OLD to their places. Parents are not
      charged again.
-  4. It moves NEW and the children of OLD to their places, suspends, enables and
-     bypasses what was so for OLD, and lets NEW serve requests. Processes that
-     refuse NEW or a child check once a second, and serve them within seconds.
+  4. It makes each bucket of NEW have what that of OLD has: balances, top-ups,
+     open sessions, limits that requests brought. It copies the limits, and
+     suspends, enables and bypasses what was so for OLD. NEW serves requests.
+     Processes that refuse NEW or a child check once a second, and serve them
+     within seconds.
 
-An interrupted run is finished by the same command. No step is done twice, and
-NEW is refused until the last one. Metadata names OLD as rotated_from of NEW,
+An interrupted run is finished by the same command, with what OLD has by then:
+limits, top-ups and resets of OLD meanwhile hold for NEW. What was changed of
+NEW before is replaced, and printed. Metadata names OLD as rotated_from of NEW,
 and NEW as rotated_to of OLD: an entity has one successor.
 
-Usage of the past stays with OLD, which keeps its record and its parent. What is
-taken from NEW is no usage: a bill of both has each request once. The command
-prints it as used, and prints it again when it is repeated. What was topped up
-and is used again is neither used nor granted: used is net of top-ups. Limits
-are those that hold now: where one was raised, used has what the raise does not
-add to the running period. A limit that is not stored any more is left out. A
-session of a session quota begins with the charge. Slots stay with the leases
-that hold them.
+Usage of the past stays with OLD, which keeps its record and its parent. What
+NEW has less from the beginning is no usage: a bill of both has each request
+once. The command prints it as used, and prints it again when it is repeated.
+What was topped up and is used again is neither used nor granted: used is net of
+top-ups. Limits are those that hold now: where one was raised, used has what the
+raise does not add to the running period. A limit that is not stored any more is
+left out. Slots stay with the leases that hold them.
 
-It costs some 69 write units and 61 read units; 21 and 87 for each level, 18 and
-96 for each resource that was used, and 18 and 5 for each child.`,
+It costs some 70 write units and 61 read units; 21 and 77 for each level, 15 and
+78 for each resource that was used, and 18 and 5 for each child.`,
 		Example: `  zlimit entity rotate acme acme-2 --dry-run
   zlimit entity rotate acme acme-2`,
 		Args: shell.Takes("OLD", "NEW"),
@@ -61,7 +62,7 @@ It costs some 69 write units and 61 read units; 21 and 87 for each level, 18 and
 				if err != nil {
 					return err
 				}
-				return sh.Print(plan, func(p *show.Page) { writeRotation(p, plan, true) })
+				return sh.Print(plan, func(p *show.Page) { writeRotation(p, plan, true, sh.Now()) })
 			}
 			progress := sh.ProgressLine()
 			step := ""
@@ -78,7 +79,7 @@ It costs some 69 write units and 61 read units; 21 and 87 for each level, 18 and
 			if err != nil {
 				return err
 			}
-			return sh.Print(done, func(p *show.Page) { writeRotation(p, done, false) })
+			return sh.Print(done, func(p *show.Page) { writeRotation(p, done, false, sh.Now()) })
 		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what it would do, and do nothing")
@@ -86,7 +87,7 @@ It costs some 69 write units and 61 read units; 21 and 87 for each level, 18 and
 }
 
 // writeRotation writes what a rotation has done, or what it would do.
-func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
+func writeRotation(p *show.Page, r *rotate.Rotation, dry bool, now time.Time) {
 	switch {
 	case r.Repeated:
 		p.Linef("entity %s is the new ID of %s: an earlier run has done all of it", r.To, r.From)
@@ -109,6 +110,9 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 			p.Linef("  granted  %s: %s", c.Resource, amountsOf(c.Granted))
 		}
 	}
+	for _, c := range r.Settled {
+		p.Linef("  changed  %s: %s had %s meanwhile, and has %s as %s", c.Resource, r.To, quantityOf(c.Limit, c.Before), quantityOf(c.Limit, c.After), r.From)
+	}
 	if r.Parent != "" && !r.Repeated {
 		p.Linef("  parent   %s", r.Parent)
 	}
@@ -116,16 +120,30 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool) {
 		p.Linef("  child    %s", child)
 	}
 	p.Linef("usage of the past stays with %s; what %s has less from the beginning is no usage of it", r.From, r.To)
-	if !r.Everywhere.IsZero() {
-		p.Linef("a request of %s that brings its own limits, for a resource that was not used before, is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
-	}
-	if !r.Served.IsZero() {
-		p.Linef("running processes serve %s and its children within seconds; one that was asked for %s before the rotation, and earlier versions, from %s on",
-			r.To, r.To, r.Served.UTC().Format(time.DateTime))
-	}
+	writeRotationTimes(p, r, now)
 	for _, note := range r.Notes {
 		p.Linef("note: %s", note)
 	}
+}
+
+// writeRotationTimes writes until when running processes may decide by what they had in memory before the rotation.
+func writeRotationTimes(p *show.Page, r *rotate.Rotation, now time.Time) {
+	if r.Everywhere.After(now) {
+		p.Linef("a request of %s that brings its own limits, for a resource that was not used before, is refused from %s on", r.From, r.Everywhere.UTC().Format(time.DateTime))
+	}
+	at := r.Served.UTC().Format(time.DateTime)
+	switch {
+	case r.Served.IsZero():
+	case r.Served.After(now):
+		p.Linef("running processes serve %s and its children within seconds; one that was asked for %s before the rotation, and earlier versions, refuse them until %s",
+			r.To, r.To, at)
+	default:
+		p.Linef("running processes serve %s and its children, all of them since %s", r.To, at)
+	}
+}
+
+func quantityOf(limit string, q zlimit.Quantity) string {
+	return limit + "=" + show.Quantified(limit, q)
 }
 
 func amountsOf(amounts zlimit.Amounts) string {
