@@ -8,17 +8,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// text returns the limit as the grammar has it.
-func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Carry: l.Carry, Mode: string(l.Mode)}
-}
-
 // String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
 // quota has the form NAME=AMOUNT/TIMES, such as "tokens=1000000/month@Europe/Berlin" or `tokens=100/cron "0 8 * * 1-5"@UTC`, perhaps with
 // what it carries, as in "usd=25/month@UTC carry 50", and a session
 // quota that of "tokens=2000000/session:5h".
 // It is the form of [Limit.MarshalText], of the command and of files of limits.
-func (l Limit) String() string { return l.text().String() }
+func (l Limit) String() string { return grammar.LimitOf[LimitMode](l).String() }
 
 // MarshalText returns the limit as [Limit.String] does, and a [*ValidationError] for a limit that breaks a rule.
 func (l Limit) MarshalText() ([]byte, error) {
@@ -51,10 +46,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{
-		Name: parsed.Name, Capacity: parsed.Capacity, RefillAmount: parsed.Refill, RefillPeriod: parsed.Period, Resets: parsed.Resets, Zone: parsed.Zone,
-		Windows: parsed.Windows, Floors: parsed.Floors, Term: parsed.Term, Session: parsed.Session, Carry: parsed.Carry, Mode: LimitMode(parsed.Mode),
-	}
+	next := Limit(grammar.WithMode[LimitMode](parsed))
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}

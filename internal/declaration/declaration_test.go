@@ -94,11 +94,11 @@ func draw(t *rapid.T) *declaration.Declaration {
 		seen := map[string]bool{}
 		for range rapid.IntRange(least, 3).Draw(t, label+" limits") {
 			l := &declaration.Limit{Limit: grammar.Limit{
-				Name:     rapid.SampledFrom([]string{"rpm", "tpm", "y", "no", "null"}).Draw(t, label+" limit"),
-				Refill:   rapid.Int64Range(1, 1_000_000).Draw(t, label+" refill"),
-				Period:   time.Duration(rapid.SampledFrom([]int{1, 60, 90, 3600, 5400, 86400, 90061}).Draw(t, label+" period")) * time.Second,
-				Capacity: rapid.Int64Range(1, 1_000_000).Draw(t, label+" capacity"),
-				Mode:     rapid.SampledFrom([]string{"", grammar.Soft, grammar.Shadow}).Draw(t, label+" mode"),
+				Name:         rapid.SampledFrom([]string{"rpm", "tpm", "y", "no", "null"}).Draw(t, label+" limit"),
+				RefillAmount: rapid.Int64Range(1, 1_000_000).Draw(t, label+" refill"),
+				RefillPeriod: time.Duration(rapid.SampledFrom([]int{1, 60, 90, 3600, 5400, 86400, 90061}).Draw(t, label+" period")) * time.Second,
+				Capacity:     rapid.Int64Range(1, 1_000_000).Draw(t, label+" capacity"),
+				Mode:         rapid.SampledFrom([]string{"", grammar.Soft, grammar.Shadow}).Draw(t, label+" mode"),
 			}}
 			if !seen[l.Name] {
 				seen[l.Name] = true

@@ -278,7 +278,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	switch {
 	case err != nil:
 		l.Errorf(document.At(n), "%s: %q: %v", what, text, err)
-	case rate.Period%time.Second != 0 || rate.Term%time.Second != 0:
+	case rate.RefillPeriod%time.Second != 0 || rate.Term%time.Second != 0:
 		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
 	limit.Limit = rate

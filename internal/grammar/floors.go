@@ -97,7 +97,7 @@ func Shares(floors string) map[string]int64 {
 func cutFloors(text string) (rest, floors string, found bool) { return Cut(text, " floors ") }
 
 // floors returns the floors in the form that ParseRate reads.
-func (l *Limit) floors() string {
+func (l *LimitOf[M]) floors() string {
 	if l.Floors == "" {
 		return ""
 	}

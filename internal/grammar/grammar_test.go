@@ -9,23 +9,23 @@ import (
 
 func TestParseLimit(t *testing.T) {
 	for text, want := range map[string]Limit{
-		"rpm=60/m":              {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute},
-		"rpm=60/min":            {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute},
-		"rpm=60/minutes":        {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute},
-		"a=1/s":                 {Name: "a", Capacity: 1, Refill: 1, Period: time.Second},
-		"a=1/seconds":           {Name: "a", Capacity: 1, Refill: 1, Period: time.Second},
-		"a=1/hours":             {Name: "a", Capacity: 1, Refill: 1, Period: time.Hour},
-		"a=1/days":              {Name: "a", Capacity: 1, Refill: 1, Period: 24 * time.Hour},
-		"tpm=10_000:4_000/30s":  {Name: "tpm", Capacity: 10_000, Refill: 4_000, Period: 30 * time.Second},
-		"\ttpm = 5 : 6 / 1ms\n": {Name: "tpm", Capacity: 5, Refill: 6, Period: time.Millisecond},
-		"a=9223372036854775/2m": {Name: "a", Capacity: MaxTokens, Refill: MaxTokens, Period: 2 * time.Minute},
-		"a=1/week":              {Name: "a", Capacity: 1, Refill: 1, Period: 7 * 24 * time.Hour},
-		"a=1/w":                 {Name: "a", Capacity: 1, Refill: 1, Period: 7 * 24 * time.Hour},
-		"a=1/2d":                {Name: "a", Capacity: 1, Refill: 1, Period: 48 * time.Hour},
-		"a=1/2w":                {Name: "a", Capacity: 1, Refill: 1, Period: 14 * 24 * time.Hour},
-		"a=007/1h0m":            {Name: "a", Capacity: 7, Refill: 7, Period: time.Hour},
-		"a=10k:2M/h":            {Name: "a", Capacity: 10_000, Refill: 2_000_000, Period: time.Hour},
-		"a=1G/s":                {Name: "a", Capacity: 1_000_000_000, Refill: 1_000_000_000, Period: time.Second},
+		"rpm=60/m":              {Name: "rpm", Capacity: 60, RefillAmount: 60, RefillPeriod: time.Minute},
+		"rpm=60/min":            {Name: "rpm", Capacity: 60, RefillAmount: 60, RefillPeriod: time.Minute},
+		"rpm=60/minutes":        {Name: "rpm", Capacity: 60, RefillAmount: 60, RefillPeriod: time.Minute},
+		"a=1/s":                 {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Second},
+		"a=1/seconds":           {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Second},
+		"a=1/hours":             {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Hour},
+		"a=1/days":              {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: 24 * time.Hour},
+		"tpm=10_000:4_000/30s":  {Name: "tpm", Capacity: 10_000, RefillAmount: 4_000, RefillPeriod: 30 * time.Second},
+		"\ttpm = 5 : 6 / 1ms\n": {Name: "tpm", Capacity: 5, RefillAmount: 6, RefillPeriod: time.Millisecond},
+		"a=9223372036854775/2m": {Name: "a", Capacity: MaxTokens, RefillAmount: MaxTokens, RefillPeriod: 2 * time.Minute},
+		"a=1/week":              {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: 7 * 24 * time.Hour},
+		"a=1/w":                 {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: 7 * 24 * time.Hour},
+		"a=1/2d":                {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: 48 * time.Hour},
+		"a=1/2w":                {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: 14 * 24 * time.Hour},
+		"a=007/1h0m":            {Name: "a", Capacity: 7, RefillAmount: 7, RefillPeriod: time.Hour},
+		"a=10k:2M/h":            {Name: "a", Capacity: 10_000, RefillAmount: 2_000_000, RefillPeriod: time.Hour},
+		"a=1G/s":                {Name: "a", Capacity: 1_000_000_000, RefillAmount: 1_000_000_000, RefillPeriod: time.Second},
 
 		"a=5/day@UTC":                           {Name: "a", Capacity: 5, Resets: "0 0 * * *", Zone: "UTC"},
 		"a=5/day@Etc/GMT+5T08:30":               {Name: "a", Capacity: 5, Resets: "30 8 * * *", Zone: "Etc/GMT+5"},
@@ -100,9 +100,9 @@ func TestParseLimit(t *testing.T) {
 // TestWindows reads limits with windows, and writes them in the shortest form.
 func TestWindows(t *testing.T) {
 	for text, want := range map[string]Limit{
-		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute, Zone: "UTC", Windows: "* 9-17 * * 1-5 x2"},
-		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {Name: "rpm", Capacity: 60, Refill: 60, Period: time.Minute, Zone: "Europe/Berlin", Windows: "* 9-17 * * 1-5 x0.5"},
-		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {Name: "rpm", Capacity: 60, Refill: 5, Period: time.Second, Zone: "UTC", Windows: "0 * * * * x2; * * * * 7 to 20:10/30s"},
+		`rpm=60/min when "* 9-17 * * 1-5" x2`:                          {Name: "rpm", Capacity: 60, RefillAmount: 60, RefillPeriod: time.Minute, Zone: "UTC", Windows: "* 9-17 * * 1-5 x2"},
+		`rpm=60/min when "* 9-17 * * 1-5"@Europe/Berlin x0.5`:          {Name: "rpm", Capacity: 60, RefillAmount: 60, RefillPeriod: time.Minute, Zone: "Europe/Berlin", Windows: "* 9-17 * * 1-5 x0.5"},
+		`rpm=60:5/s when "0 * * * *" x2 when "* * * * 7" to 20:10/30s`: {Name: "rpm", Capacity: 60, RefillAmount: 5, RefillPeriod: time.Second, Zone: "UTC", Windows: "0 * * * * x2; * * * * 7 to 20:10/30s"},
 		`a=5/day@Asia/Tokyo when "* * 1 * *" x3`:                       {Name: "a", Capacity: 5, Resets: "0 0 * * *", Zone: "Asia/Tokyo", Windows: "* * 1 * * x3"},
 	} {
 		if l, err := ParseLimit(text); err != nil || l != want || l.String() != text {
@@ -164,7 +164,7 @@ func FuzzParseLimit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l.Windows != "" && l.Zone == "" || l.Name == "" || l.Capacity < 1 || l.Capacity > MaxTokens || l.Refill < 1 || l.Refill > MaxTokens || l.Period < time.Millisecond {
+		if l.Windows != "" && l.Zone == "" || l.Name == "" || l.Capacity < 1 || l.Capacity > MaxTokens || l.RefillAmount < 1 || l.RefillAmount > MaxTokens || l.RefillPeriod < time.Millisecond {
 			t.Fatalf("ParseLimit(%q) = %+v, which is no limit", text, l)
 		}
 		if again, err := ParseLimit(l.String()); err != nil || again != l {
@@ -244,7 +244,7 @@ func TestMoney(t *testing.T) {
 		`usd=5/min when "0 * * * *" x2`: {5 * Nanos, 5 * Nanos, `usd=5/min when "0 * * * *" x2`},
 	} {
 		l, err := ParseLimit(text)
-		if err != nil || l.Capacity != want.capacity || l.Refill != want.refill || l.String() != want.shortest {
+		if err != nil || l.Capacity != want.capacity || l.RefillAmount != want.refill || l.String() != want.shortest {
 			t.Errorf("ParseLimit(%q) = %+v (%s), %v", text, l, l, err)
 		}
 		if again, err := ParseLimit(l.String()); err != nil || again != l {

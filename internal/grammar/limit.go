@@ -22,23 +22,31 @@ const MaxTokens = math.MaxInt64 / 1000
 // 1-5"@Europe/Berlin x2. Floors of priorities follow: rpm=60/min floors batch=20, or batch=20+5 with a guaranteed share. At the end stands
 // soft or shadow, for a limit that refuses nothing: rpm=60/min shadow. Slots are NAME=NUMBER slots/TERM, such as workers=20 slots/30s.
 // Limits in money count nano-dollars, and have amounts in dollars: usd=25/month@UTC, or budget=$2.50/h for another name than [Money].
-type Limit struct {
-	Name     string
-	Capacity int64 // tokens
-	Refill   int64 // tokens per period; 0 for a quota
-	Period   time.Duration
+type Limit = LimitOf[string]
 
-	Resets string // of a quota: patterns of cron, with semicolons between them
-	Zone   string // the IANA name of the zone of times and windows
+// A LimitOf is a limit whose mode has a type. It has the fields of a limit of the SDK, in their order, so that a conversion makes the one of
+// the other.
+type LimitOf[M ~string] struct {
+	Name         string
+	Capacity     int64 // tokens
+	RefillAmount int64 // tokens per period; 0 for a quota
+	RefillPeriod time.Duration
+	Resets       string        // of a quota: patterns of cron, with semicolons between them
+	Zone         string        // the IANA name of the zone of times and windows
+	Windows      string        // patterns of cron with other parameters, for the minutes that match; semicolons between them
+	Floors       string        // of priorities: PRIORITY=PERCENT of the capacity, with spaces between them
+	Term         time.Duration // of slots, whose number is Capacity, and which have nothing else
+	Session      time.Duration // length of the sessions of a session quota; 0 for another limit
+	Carry        int64         // most of what is left that a quota carries into its next period, tokens; 0 for nothing
+	Mode         M             // [Soft] or [Shadow], or "" for a limit that refuses requests
+}
 
-	Windows string // patterns of cron with other parameters, for the minutes that match; semicolons between them
-	Floors  string // of priorities: PRIORITY=PERCENT of the capacity, with spaces between them
-
-	Term    time.Duration // of slots, whose number is Capacity, and which have nothing else
-	Session time.Duration // length of the sessions of a session quota; 0 for another limit
-	Carry   int64         // most of what is left that a quota carries into its next period, tokens; 0 for nothing
-
-	Mode string // [Soft] or [Shadow], or "" for a limit that refuses requests
+// WithMode returns a limit whose mode is of another type.
+func WithMode[N, M ~string](l LimitOf[M]) LimitOf[N] {
+	return LimitOf[N]{
+		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone,
+		Windows: l.Windows, Floors: l.Floors, Term: l.Term, Session: l.Session, Carry: l.Carry, Mode: N(l.Mode),
+	}
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
@@ -144,39 +152,42 @@ func parseRate(name, text string) (Limit, error) {
 		l.Session, err = ParseSession(length)
 		return l, err
 	}
-	l.Refill = l.Capacity
+	l.RefillAmount = l.Capacity
 	if hasRefill {
-		if l.Refill, err = ParseAmount(name, refill, 1); err != nil {
+		if l.RefillAmount, err = ParseAmount(name, refill, 1); err != nil {
 			return l, fmt.Errorf("refill %w", err)
 		}
 	}
-	l.Period, err = ParsePeriod(period)
+	l.RefillPeriod, err = ParsePeriod(period)
 	return l, err
 }
 
 // Rate returns the text after the name, in the shortest form that ParseRate reads.
-func (l Limit) Rate() string {
+func (l LimitOf[M]) Rate() string {
 	if l.Term != 0 {
 		return strconv.FormatInt(l.Capacity, 10) + " slots/" + FormatPeriod(l.Term)
 	}
-	if l.Resets != "" {
-		return FormatAmount(l.Name, l.Capacity) + "/" + l.times() + l.carry() + l.windows() + l.floors() + l.mode()
+	return FormatAmount(l.Name, l.Capacity) + l.refill() + l.windows() + l.floors() + l.mode()
+}
+
+// refill returns what follows the capacity: when what flows in, or the times at which all is there again.
+func (l *LimitOf[M]) refill() string {
+	switch {
+	case l.Resets != "":
+		return "/" + l.times() + l.carry()
+	case l.Session == MaxSession:
+		return "/" + neverForm
+	case l.Session > 0:
+		return "/" + sessionForm + FormatPeriod(l.Session)
+	case l.RefillAmount != l.Capacity:
+		return ":" + FormatAmount(l.Name, l.RefillAmount) + "/" + FormatPeriod(l.RefillPeriod)
+	default:
+		return "/" + FormatPeriod(l.RefillPeriod)
 	}
-	if l.Session == MaxSession {
-		return FormatAmount(l.Name, l.Capacity) + "/" + neverForm + l.windows() + l.floors() + l.mode()
-	}
-	if l.Session > 0 {
-		return FormatAmount(l.Name, l.Capacity) + "/" + sessionForm + FormatPeriod(l.Session) + l.windows() + l.floors() + l.mode()
-	}
-	refill := ""
-	if l.Refill != l.Capacity {
-		refill = ":" + FormatAmount(l.Name, l.Refill)
-	}
-	return FormatAmount(l.Name, l.Capacity) + refill + "/" + FormatPeriod(l.Period) + l.windows() + l.floors() + l.mode()
 }
 
 // String returns the limit in the shortest form that ParseLimit reads.
-func (l Limit) String() string { return l.Name + "=" + l.Rate() }
+func (l LimitOf[M]) String() string { return l.Name + "=" + l.Rate() }
 
 // Cut splits a text at the first separator, without the white space around the parts.
 func Cut(text, separator string) (before, after string, found bool) {

@@ -20,9 +20,9 @@ func cutMode(text string) (rest, mode string) {
 }
 
 // mode returns the mode in the form that cutMode reads.
-func (l *Limit) mode() string {
+func (l *LimitOf[M]) mode() string {
 	if l.Mode == "" {
 		return ""
 	}
-	return " " + l.Mode
+	return " " + string(l.Mode)
 }

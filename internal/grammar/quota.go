@@ -28,7 +28,7 @@ func isQuota(period string) bool {
 
 // setTimes parses the times of a quota: day@ZONE, week@ZONE[:DAY], month@ZONE[:DAY], each with THH:MM after it or not, or
 // cron "PATTERN; …"@ZONE.
-func (l *Limit) setTimes(text string) error {
+func (l *LimitOf[M]) setTimes(text string) error {
 	if m := cronForm.FindStringSubmatch(text); m != nil {
 		l.Resets, l.Zone = m[1], m[2]
 	} else if m := cycleForm.FindStringSubmatch(text); m != nil {
@@ -76,7 +76,7 @@ func cycle(name, day string, hour, minute int) (string, error) {
 }
 
 // times returns the times of a quota in the shortest form that setTimes reads.
-func (l *Limit) times() string {
+func (l *LimitOf[M]) times() string {
 	first, _, _ := strings.Cut(l.Resets, ";")
 	for _, form := range []struct{ name, read string }{{"day", "%d %d * * *"}, {"week", "%d %d * * %d"}, {"month", "%d %d %d"}} {
 		var hour, minute int
@@ -92,7 +92,7 @@ func (l *Limit) times() string {
 }
 
 // cycle returns the form of a day of a cycle at a time; false where the quota has others.
-func (l *Limit) cycle(name string, day, hour, minute int) (text string, ok bool) {
+func (l *LimitOf[M]) cycle(name string, day, hour, minute int) (text string, ok bool) {
 	text = name + "@" + l.Zone
 	same := ""
 	switch {
@@ -133,7 +133,7 @@ func cutCarry(text string) (period, carry string, ok bool) {
 }
 
 // carry returns what a quota carries in the form that cutCarry reads.
-func (l *Limit) carry() string {
+func (l *LimitOf[M]) carry() string {
 	if l.Carry == 0 {
 		return ""
 	}

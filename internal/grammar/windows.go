@@ -21,7 +21,7 @@ func cutWindows(text string) (rate string, windows []string) {
 }
 
 // setWindows parses windows. All of them, and the times of a quota, are in one zone, which is UTC if none is named.
-func (l *Limit) setWindows(windows []string) error {
+func (l *LimitOf[M]) setWindows(windows []string) error {
 	var texts []string
 	for _, text := range windows {
 		m := windowForm.FindStringSubmatch(text)
@@ -47,7 +47,7 @@ func (l *Limit) setWindows(windows []string) error {
 }
 
 // windows returns the windows in the form that setWindows reads.
-func (l *Limit) windows() string {
+func (l *LimitOf[M]) windows() string {
 	var b strings.Builder
 	for text := range strings.SplitSeq(l.Windows, ";") {
 		fields := strings.Fields(text)

@@ -109,7 +109,7 @@ func seconds(d time.Duration) *Statement {
 
 func limit(l *declaration.Limit) Code {
 	name, plain := Id(l.LimitConst()), l.Windows == "" && l.Floors == "" && l.Mode == ""
-	switch constructor := constructors[l.Period]; {
+	switch constructor := constructors[l.RefillPeriod]; {
 	case plain && l.Term != 0:
 		return Qual(sdkPkg, "Slots").Call(name, number(l.Capacity), Qual(sdkPkg, "Term").Call(seconds(l.Term)))
 	case plain && l.Resets != "":
@@ -123,8 +123,8 @@ func limit(l *declaration.Limit) Code {
 	case plain && l.Session != 0:
 		return Qual(sdkPkg, "Session").Call(name, number(l.Capacity), seconds(l.Session))
 	case plain && constructor != "":
-		args := []Code{name, number(l.Refill)}
-		if l.Capacity != l.Refill {
+		args := []Code{name, number(l.RefillAmount)}
+		if l.Capacity != l.RefillAmount {
 			args = append(args, Qual(sdkPkg, "Burst").Call(number(l.Capacity)))
 		}
 		return Qual(sdkPkg, constructor).Call(args...)
@@ -138,7 +138,7 @@ func limit(l *declaration.Limit) Code {
 	case l.Session != 0:
 		fields = append(fields, field("Session", seconds(l.Session)))
 	default:
-		fields = append(fields, field("RefillAmount", number(l.Refill)), field("RefillPeriod", seconds(l.Period)))
+		fields = append(fields, field("RefillAmount", number(l.RefillAmount)), field("RefillPeriod", seconds(l.RefillPeriod)))
 	}
 	for _, text := range []struct{ name, value string }{{"Zone", l.Zone}, {"Windows", l.Windows}, {"Floors", l.Floors}, {"Mode", l.Mode}} {
 		if text.value != "" {
