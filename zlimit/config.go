@@ -188,8 +188,8 @@ func (s *LimitService) CacheStats() CacheStats {
 type configItem struct {
 	configRef
 	item     expr.Item // as it is stored; nil for a level without config
-	limits   *[]layout.ConfigLimit
-	sessions *[]layout.ConfigSession
+	limits   *[]layout.StoredLimit
+	sessions *[]layout.StoredLimit // limits with sessions, which are apart
 	version  *int64
 	declared *int64 // the version that Apply wrote last; nil if it does not write
 	managed  *int64 // the version that a file of limits wrote last
@@ -274,18 +274,10 @@ func (i *configItem) config() (config Config, err error) {
 
 // storedLimits returns the limits of the item, of which it holds session quotas apart.
 func (i *configItem) storedLimits() []layout.StoredLimit {
-	limits := make([]layout.StoredLimit, 0, len(*i.limits)+len(*i.sessions))
-	for _, l := range *i.limits {
-		limits = append(limits, layout.StoredLimit{
-			Name: l.Name, Capacity: cmp.Or(max(l.Burst, 0), l.Capacity), RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-			Times: l.Times, Carry: l.Carry, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
-		})
-	}
-	for _, l := range *i.sessions {
-		limits = append(limits, layout.StoredLimit{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-			Session: l.Session, Windows: l.Windows, Floors: l.Floors, Soft: l.Soft, Shadow: l.Shadow,
-		})
+	limits := slices.Concat(*i.limits, *i.sessions)
+	for at := range limits {
+		l := &limits[at]
+		l.Capacity, l.Burst = cmp.Or(max(l.Burst, 0), l.Capacity), 0
 	}
 	if len(*i.sessions) > 0 {
 		slices.SortFunc(limits, func(a, b layout.StoredLimit) int { return strings.Compare(a.Name, b.Name) })
@@ -296,17 +288,11 @@ func (i *configItem) storedLimits() []layout.StoredLimit {
 func (i *configItem) setLimits(limits []layout.StoredLimit) {
 	*i.limits, *i.sessions = nil, nil
 	for _, l := range limits {
-		if l.Session == 0 {
-			*i.limits = append(*i.limits, layout.ConfigLimit{
-				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-				Times: l.Times, Carry: l.Carry, Windows: l.Windows, Floors: l.Floors, Term: l.Term, Soft: l.Soft, Shadow: l.Shadow,
-			})
-			continue
+		into := i.limits
+		if l.Session != 0 {
+			into = i.sessions
 		}
-		*i.sessions = append(*i.sessions, layout.ConfigSession{
-			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-			Session: l.Session, Windows: l.Windows, Floors: l.Floors, Soft: l.Soft, Shadow: l.Shadow,
-		})
+		*into = append(*into, l)
 	}
 }
 

@@ -339,22 +339,8 @@ func bucketSlotsNamed(members *[]bucket.Slots, name string) *bucket.Slots {
 	return &(*members)[len(list)]
 }
 
-// ConfigSession is a member of the family w_{limit}_{field}. One stored session quota. Clients before 0.15.0 do not
-// read it.
-type ConfigSession struct {
-	Name         string // limit name
-	Capacity     int64  // cp: amount for a session, tokens
-	RefillAmount int64  // ra: always 0
-	RefillPeriod int64  // rp: always 1
-	Session      int64  // rsa: length of a session, seconds
-	Windows      string // sched: windows in which other amounts apply; absent without any
-	Floors       string // fl: floors of priorities, as for other limits; absent without any
-	Soft         bool   // soft: whether the quota is soft, or a shadow: it rejects nothing
-	Shadow       bool   // sh: whether it is a shadow, and counts what it would reject
-}
-
 // appendConfigSession appends the attributes of a limit to an item.
-func appendConfigSession(item expr.Item, m *ConfigSession) expr.Item {
+func appendConfigSession(item expr.Item, m *StoredLimit) expr.Item {
 	prefix := "w_" + m.Name + "_"
 	item = append(item,
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
@@ -378,7 +364,7 @@ func appendConfigSession(item expr.Item, m *ConfigSession) expr.Item {
 }
 
 // decodeConfigSession reads an attribute into the limit that it belongs to. It reports whether there is one.
-func decodeConfigSession(d *decoder, members *[]ConfigSession, a *expr.Attribute) bool {
+func decodeConfigSession(d *decoder, members *[]StoredLimit, a *expr.Attribute) bool {
 	rest, ok := strings.CutPrefix(a.Name, "w_")
 	if !ok {
 		return false
@@ -411,44 +397,19 @@ func decodeConfigSession(d *decoder, members *[]ConfigSession, a *expr.Attribute
 
 // configSessionNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
 // since the attributes of one tend to follow each other.
-func configSessionNamed(members *[]ConfigSession, name string) *ConfigSession {
+func configSessionNamed(members *[]StoredLimit, name string) *StoredLimit {
 	list := *members
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Name == name {
 			return &list[i]
 		}
 	}
-	*members = append(list, ConfigSession{Name: name})
+	*members = append(list, StoredLimit{Name: name})
 	return &(*members)[len(list)]
 }
 
-// ConfigLimit is a member of the family l_{limit}_{field}. One stored limit.
-type ConfigLimit struct {
-	Name         string // limit name
-	Capacity     int64  // cp: capacity, tokens
-	RefillAmount int64  // ra: refill per period, tokens
-	RefillPeriod int64  // rp: refill period, seconds
-	Burst        int64  // bx: ceiling in older tables, tokens: read in place of cp
-	Windows      string // sched: windows in which other parameters apply; absent without any
-	// tm: term of slots, seconds, whose number is cp, whose refill is 0 and whose period is 1; absent for a limit of
-	// tokens
-	Term int64
-	// fl: floors of priorities, as in batch=20+5 crawl=50: percentages of the capacity that their requests leave, and
-	// after + the percentage of the limit that is guaranteed to them; clients before 0.17.1 do not know guarantees;
-	// absent without any
-	Floors string
-	// rsched: reset times of a quota, whose refill is 0 and its period 1; absent for a limit that refills
-	Times string
-	// cy: most of what is left that a quota carries into its next period, tokens; absent for a limit that carries
-	// nothing. Clients before 0.17.1 do not obey it
-	Carry int64
-	// soft: whether the limit is soft, or a shadow: it rejects nothing. Clients before 0.17.0 do not obey it
-	Soft   bool
-	Shadow bool // sh: whether it is a shadow, and counts what it would reject. To other programs it is soft
-}
-
 // appendConfigLimit appends the attributes of a limit to an item.
-func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
+func appendConfigLimit(item expr.Item, m *StoredLimit) expr.Item {
 	prefix := "l_" + m.Name + "_"
 	item = append(item,
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
@@ -480,7 +441,7 @@ func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 }
 
 // decodeConfigLimit reads an attribute into the limit that it belongs to. It reports whether there is one.
-func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bool {
+func decodeConfigLimit(d *decoder, members *[]StoredLimit, a *expr.Attribute) bool {
 	rest, ok := strings.CutPrefix(a.Name, "l_")
 	if !ok {
 		return false
@@ -520,14 +481,14 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 
 // configLimitNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
 // since the attributes of one tend to follow each other.
-func configLimitNamed(members *[]ConfigLimit, name string) *ConfigLimit {
+func configLimitNamed(members *[]StoredLimit, name string) *StoredLimit {
 	list := *members
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Name == name {
 			return &list[i]
 		}
 	}
-	*members = append(list, ConfigLimit{Name: name})
+	*members = append(list, StoredLimit{Name: name})
 	return &(*members)[len(list)]
 }
 

@@ -36,18 +36,20 @@ type LevelCopy struct {
 	Cascade       *bool         `json:"cascade,omitempty"`  // whether parents are charged; nil where the next level says it
 }
 
-// A StoredLimit is a limit in the units of the table: of a level, which holds it as a [ConfigLimit] or a [ConfigSession], or of a [LevelCopy].
+// A StoredLimit is a limit in the units of the table: a member of a level in the family of limits or in that of session quotas, or of a
+// [LevelCopy]. JSON has the names that fields have in both families.
 type StoredLimit struct {
 	Name         string `json:"name"`
-	Capacity     int64  `json:"cp"`
-	RefillAmount int64  `json:"ra"`
-	RefillPeriod int64  `json:"rp"`
+	Capacity     int64  `json:"cp"` // tokens
+	Burst        int64  `json:"-"`  // in older tables, tokens: in place of the capacity
+	RefillAmount int64  `json:"ra"` // tokens
+	RefillPeriod int64  `json:"rp"` // seconds
 	Times        string `json:"rsched,omitempty"`
-	Carry        int64  `json:"cy,omitempty"`
+	Carry        int64  `json:"cy,omitempty"` // tokens
 	Windows      string `json:"sched,omitempty"`
 	Floors       string `json:"fl,omitempty"`
-	Term         int64  `json:"tm,omitempty"`
-	Session      int64  `json:"rsa,omitempty"`
+	Term         int64  `json:"tm,omitempty"`  // seconds
+	Session      int64  `json:"rsa,omitempty"` // seconds
 	Soft         bool   `json:"soft,omitempty"`
 	Shadow       bool   `json:"sh,omitempty"`
 }

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -79,7 +80,7 @@ func features(f *file, s *schema.Schema) {
 func families(f *file, s *schema.Schema) {
 	features(f, s)
 	for _, m := range s.Members {
-		if !strings.Contains(m.Type, ".") {
+		if !strings.Contains(m.Type, ".") && m.Held == "" {
 			memberType(f, m)
 		}
 		memberEncoder(f, m)
@@ -153,7 +154,7 @@ func memberGo(m *schema.Members) *Statement {
 	if pkg, name, imported := strings.Cut(m.Type, "."); imported {
 		return Qual(internalPkg(pkg), name)
 	}
-	return Id(m.Type)
+	return Id(cmp.Or(m.Held, m.Type))
 }
 
 // own returns the attributes that stand for themselves.

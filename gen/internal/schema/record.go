@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"go/token"
 	"slices"
 	"strings"
 
@@ -261,7 +262,8 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 				l.Errorf(typePos, "%s: type %q is neither pkg.Type nor an exported type", what, m.Type)
 			}
 		},
-		"doc": func(n *yaml.Node) { m.Doc = l.Doc(n, what) },
+		"held": func(n *yaml.Node) { m.Held = l.heldType(n, what) },
+		"doc":  func(n *yaml.Node) { m.Doc = l.Doc(n, what) },
 		"fields": func(n *yaml.Node) {
 			for _, p := range l.Pairs(n, what+": fields") {
 				if a := l.attribute(what, p); a.Refuse != nil {
@@ -312,6 +314,15 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 		l.schema.Members = append(l.schema.Members, m)
 	}
 	return m
+}
+
+// heldType reads the type that holds the members of a family.
+func (l *loader) heldType(n *yaml.Node, what string) string {
+	name := l.Text(n, what+": held")
+	if !token.IsExported(name) || !token.IsIdentifier(name) {
+		l.Errorf(document.At(document.Follow(n)), "%s: held %q is no exported type", what, name)
+	}
+	return name
 }
 
 // checkRefused reports a family without its type, and refused attributes that are no fields of members.

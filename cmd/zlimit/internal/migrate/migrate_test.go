@@ -521,7 +521,7 @@ func TestMigratedKinds(t *testing.T) {
 					w := newTestbed(t, "0.10.0")
 					level := layout.ResourceConfig{
 						Key: layout.ResourceConfigKey{NS: w.rules().NS, Resource: "gpt-5"}, ConfigVersion: 1,
-						Limits: []layout.ConfigLimit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: 60}},
+						Limits: []layout.StoredLimit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: 60}},
 					}
 					// An amount is of a limit, whatever the name of that is.
 					usage := layout.Usage{
