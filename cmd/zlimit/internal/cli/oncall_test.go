@@ -52,3 +52,19 @@ func TestWrongLimitOnCall(t *testing.T) {
 		}
 	}
 }
+
+// TestResetAsksWithCount asks before a reset of all buckets of a resource, with their number.
+func TestResetAsksWithCount(t *testing.T) {
+	store := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	sh, _ := onTerminal(nil)
+	for _, entity := range []string{"acme", "globex"} {
+		for range 2 { // a bucket is listed from its second write on
+			output(t, sh, "acquire", entity, "gpt", "--consume", "rpm=1", "--limit", "rpm=60/min", "--store", store)
+		}
+	}
+	sh.Asks, sh.Stdin = true, strings.NewReader("n\n")
+	got := execute(t.Context(), sh, "bucket", "reset", "--resource", "gpt", "--store", store)
+	if !strings.Contains(got.stderr, "Reset 2 buckets? [y/N] ") || got.code == shell.ExitOK {
+		t.Errorf("bucket reset asks %q, code %d", got.stderr, got.code)
+	}
+}

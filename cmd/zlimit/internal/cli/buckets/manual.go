@@ -108,9 +108,9 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 	if err != nil {
 		return err
 	}
-	about, cost := "resource "+r.Resource, sh.ScanCost(ctx)
+	about, scan := "resource "+r.Resource, sh.ScanCost(ctx)
 	if r.Resource == "" {
-		about, cost = "entity "+r.Entity, ""
+		about, scan = "entity "+r.Entity, ""
 	}
 	what := "all limits"
 	if len(r.Limits) > 0 {
@@ -118,14 +118,15 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 	}
 	p := &show.Page{}
 	p.Linef("all buckets of %s are made full, %s: what was taken of them is forgiven", about, what)
-	if cost != "" {
-		p.Linef("%s", cost)
+	if scan != "" {
+		p.Linef("%s", scan)
 	}
-	p.Linef("%s", resetCostText(ctx, sh, r, !yes))
+	buckets, cost := resetCostText(ctx, sh, r, !yes)
+	p.Linef("%s", cost)
 	if err := sh.ToPeople(p); err != nil {
 		return err
 	}
-	if err := sh.Confirm("Reset?", yes); err != nil {
+	if err := sh.Confirm("Reset "+buckets+"?", yes); err != nil {
 		return err
 	}
 	progress := sh.ProgressLine()

@@ -75,15 +75,20 @@ func (c resetCost) String() string {
 	return text
 }
 
-// resetCostText says what a reset costs: of all buckets where somebody is asked, and of each one otherwise, which costs no call.
-func resetCostText(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, counted bool) string {
+// resetCostText says how many buckets a reset fills, and what it costs: of all buckets where somebody is asked, and of each one otherwise, which
+// costs no call.
+func resetCostText(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, counted bool) (buckets, cost string) {
 	each := fmt.Sprintf("each bucket: some %d read units and %d write units, and %d more for each shard beyond the first", resetReads, resetWrites, resetShard)
 	if !counted {
-		return each
+		return "all of them", each
 	}
-	cost, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (resetCost, error) { return countReset(ctx, l, r) })
+	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (resetCost, error) { return countReset(ctx, l, r) })
 	if err != nil {
-		return each + "; how many there are is not known: " + err.Error()
+		return "all of them", each + "; how many there are is not known: " + err.Error()
 	}
-	return cost.String()
+	buckets = show.Counted(found.buckets, "bucket")
+	if !found.coverage.Known() || found.coverage.Unlisted > 0 {
+		buckets += " or more"
+	}
+	return buckets, found.String()
 }

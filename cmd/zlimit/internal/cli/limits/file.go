@@ -257,7 +257,7 @@ func readPlan(sh *shell.Shell, path string) (*provision.Plan, error) {
 func applyCommand(sh *shell.Shell) *cobra.Command {
 	var file limitsFile
 	var planned string
-	var yes, create bool
+	var yes, create, all bool
 	var lockTimeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "apply {-f FILE | --plan PLAN} [--yes]",
@@ -273,7 +273,9 @@ asking. It refuses when anything that the plan is about has changed since.
 Where all is as the plan wants it already, it does nothing.
 
 A raised budget holds from its next period on. The output says what is left
-until then, and names the top-up that adds the difference.
+until then, and names the top-up that adds the difference. On a terminal it has
+the first 20 levels; --all shows all of them, as a pipe and -o json do. For each
+level it reads the bucket, the levels above it, and audit events of the period.
 
 An apply that was interrupted is finished by running it again. What it had done
 is recorded; where it was killed, its lock expires after a minute.`,
@@ -312,13 +314,13 @@ is recorded; where it was killed, its lock expires after a minute.`,
 					return err
 				}
 			}
-			waited, err := apply(cmd.Context(), sh, plan, create, lockTimeout)
+			waited, err := apply(cmd.Context(), sh, plan, create, all || !sh.Live || sh.Output.JSON, lockTimeout)
 			for waited && yes && planned == "" && errors.Is(err, provision.ErrStale) {
 				// The other apply has changed the levels of the plan, and no one has agreed to a plan of the new ones.
 				if plan, err = planAgain(cmd.Context(), sh, &file); err != nil {
 					return err
 				}
-				waited, err = apply(cmd.Context(), sh, plan, create, lockTimeout)
+				waited, err = apply(cmd.Context(), sh, plan, create, all || !sh.Live || sh.Output.JSON, lockTimeout)
 			}
 			return file.explain(err)
 		},
@@ -328,6 +330,7 @@ is recorded; where it was killed, its lock expires after a minute.`,
 	cmd.Flags().StringVar(&planned, "plan", "", "apply the plan in a `file`")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&create, "create-namespace", false, "register the namespace if it is not")
+	cmd.Flags().BoolVar(&all, "all", false, "show the budgets of all levels, on a terminal too")
 	cmd.Flags().DurationVar(&lockTimeout, "lock-timeout", 0, "`time` to wait while another apply runs")
 	return cmd
 }
@@ -356,8 +359,9 @@ func adoptNamespace(sh *shell.Shell, cmd *cobra.Command, plan *provision.Plan, p
 	return nil
 }
 
-// apply applies a plan, and prints the changes. It also returns whether it has waited for another apply.
-func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bool, lockTimeout time.Duration) (waited bool, err error) {
+// apply applies a plan, and prints the changes, with the budgets of all levels or of the first ones. It also returns whether it has waited for
+// another apply.
+func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create, all bool, lockTimeout time.Duration) (waited bool, err error) {
 	dsn, err := sh.Lasting()
 	if err != nil {
 		return false, err
@@ -371,13 +375,12 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 	type result struct {
 		Applied []provision.Change `json:"applied"`
 		Budgets []budgets.Change   `json:"budgets,omitempty"` // what the changes of budgets do to periods that have begun
-		unread  int                // levels whose budgets are not looked at
+		before  standings
 	}
 	progress := sh.ProgressLine()
 	done, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (done result, err error) {
 		p := provision.New(l, sh.Namespace, sh.Now)
-		before, unread, err := standings(ctx, sh, l, plan)
-		if err != nil {
+		if done.before, err = standingsOf(ctx, sh, l, plan, all, progress.Show); err != nil {
 			return done, err
 		}
 		var saved *provision.Plan
@@ -393,9 +396,9 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 		for start := sh.Now(); ; {
 			_, applied, err := p.Apply(ctx, plan.Declared, saved)
 			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= lockTimeout {
-				done.Applied, done.unread = append([]provision.Change{}, applied...), unread
+				done.Applied = append([]provision.Change{}, applied...)
 				if err == nil {
-					done.Budgets, err = budgetChanges(ctx, l, before)
+					done.Budgets, err = done.before.changes(ctx, l, progress.Show)
 				}
 				return done, err
 			}
@@ -425,8 +428,8 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 				p.Linef("%s", line)
 			}
 		}
-		if done.unread > 0 {
-			p.Linef("%s with other budgets: a raise holds from the next period on; zlimit available shows what is left", show.Counted(done.unread, "more level"))
+		if len(done.before.unread) > 0 {
+			p.Linef("%s", done.before.unreadLine())
 		}
 	})
 }

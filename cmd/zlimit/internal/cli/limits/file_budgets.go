@@ -2,34 +2,126 @@ package limits
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// maxStandings is the number of levels whose budgets an apply looks at: each costs reads of its bucket and of its audit events.
-const maxStandings = 20
+// maxShown is the number of levels whose budgets an apply shows on a terminal.
+const maxShown = 20
 
-// standings returns where the budgets stand that a plan changes, and how many more levels it changes budgets of.
-func standings(ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, plan *provision.Plan) (all []*budgets.Standing, more int, err error) {
+// standingsAtOnce is the number of levels that are read in parallel.
+const standingsAtOnce = 16
+
+// A standings has where the budgets stood before an apply that changes them.
+type standings struct {
+	read   []*budgets.Standing
+	unread []*provision.Change // levels that are left out on a terminal
+}
+
+// standingsOf reads where the budgets stand that a plan changes: of all levels, or of the first ones.
+func standingsOf(ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, plan *provision.Plan, all bool, progress func(string)) (s standings, err error) {
+	var levels []*provision.Change
 	for i := range plan.Changes {
-		c := &plan.Changes[i]
-		if !changesBudget(c) {
-			continue
+		if c := &plan.Changes[i]; changesBudget(c) {
+			levels = append(levels, c)
 		}
-		if len(all) == maxStandings {
-			more++
-			continue
-		}
-		one, err := budgets.Stand(ctx, l, c.After.Level, sh.Now())
-		if err != nil {
-			return nil, 0, err
-		}
-		all = append(all, one)
 	}
-	return all, more, nil
+	if n := len(levels); !all && n > maxShown {
+		levels, s.unread = levels[:maxShown], levels[maxShown:]
+	}
+	s.read = make([]*budgets.Standing, len(levels))
+	err = eachLevel(ctx, len(levels), progress, func(ctx context.Context, i int) (err error) {
+		s.read[i], err = budgets.Stand(ctx, l, levels[i].After.Level, sh.Now())
+		return err
+	})
+	return s, err
+}
+
+// changes returns what has become of budgets.
+func (s *standings) changes(ctx context.Context, l *zlimit.RateLimiter, progress func(string)) (all []budgets.Change, err error) {
+	each := make([][]budgets.Change, len(s.read))
+	err = eachLevel(ctx, len(s.read), progress, func(ctx context.Context, i int) (err error) {
+		each[i], err = s.read[i].Changes(ctx, l)
+		return err
+	})
+	for _, changes := range each {
+		all = append(all, changes...)
+	}
+	return all, err
+}
+
+// eachLevel calls a function for the number of each of so many levels, several at once, and reports how many are done.
+func eachLevel(ctx context.Context, n int, progress func(string), do func(ctx context.Context, i int) error) error {
+	calls, ctx := errgroup.WithContext(ctx)
+	calls.SetLimit(standingsAtOnce)
+	var mu sync.Mutex
+	done := 0
+	for i := range n {
+		calls.Go(func() error {
+			if err := do(ctx, i); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			progress(fmt.Sprintf("looking at the budgets of %s of %s", show.Grouped(int64(done)), show.Counted(n, "level")))
+			return nil
+		})
+	}
+	return calls.Wait()
+}
+
+// unreadLine says what an apply does to the budgets of levels that are not shown.
+func (s *standings) unreadLine() string {
+	lowered, raised, others := 0, 0, 0
+	for _, c := range s.unread {
+		for _, is := range c.After.Config.Limits {
+			was, there := limitOf(c.Before.Config.Limits, is.Name)
+			switch {
+			case !budgets.IsBudget(&is) || there && was.String() == is.String():
+			case !there || was.Resets != is.Resets || was.Zone != is.Zone || was.Session != is.Session || was.Capacity == is.Capacity:
+				others++
+			case is.Capacity < was.Capacity:
+				lowered++
+			default:
+				raised++
+			}
+		}
+		for _, was := range c.Before.Config.Limits {
+			if _, there := limitOf(c.After.Config.Limits, was.Name); !there && budgets.IsBudget(&was) {
+				others++
+			}
+		}
+	}
+	var parts []string
+	for _, kind := range []struct {
+		n    int
+		text string
+	}{{lowered, "lowered from now on"}, {raised, "raised from their next period on"}, {others, "changed otherwise"}} {
+		if kind.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", show.Grouped(int64(kind.n)), kind.text))
+		}
+	}
+	return fmt.Sprintf("budgets of %s are not shown: %s; --all shows what is left of each, and so do a pipe and -o json",
+		show.Counted(len(s.unread), "more level"), strings.Join(parts, ", "))
+}
+
+func limitOf(limits []zlimit.Limit, name string) (zlimit.Limit, bool) {
+	for _, l := range limits {
+		if l.Name == name {
+			return l, true
+		}
+	}
+	return zlimit.Limit{}, false
 }
 
 // changesBudget reports whether a change of a level may change a budget in use. A new level may change that of a wider one, and the end of a
@@ -46,16 +138,4 @@ func changesBudget(c *provision.Change) bool {
 		delete(is, limit.Name)
 	}
 	return c.Action == provision.Delete && c.After.Level.Entity != "" && c.After.Level.Resource != ""
-}
-
-// budgetChanges returns what has become of budgets.
-func budgetChanges(ctx context.Context, l *zlimit.RateLimiter, before []*budgets.Standing) (all []budgets.Change, err error) {
-	for _, one := range before {
-		changes, err := one.Changes(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, changes...)
-	}
-	return all, nil
 }

@@ -151,8 +151,9 @@ without --limit, what happens in outages without --on-unavailable, and whether
 parents are charged without --cascade.
 Processes that use the limits take the change up within their config TTL, which
 is a minute by default. A raised budget holds from its next period on: the
-output says what is left until then. Levels and limits are explained by zlimit
-limits --help.`,
+output says what is left until then. A note says if a file of limits manages the
+level: its next apply undoes the change. Levels and limits are explained by
+zlimit limits --help.`,
 		Example: `  zlimit limits set --resource gpt --limit rpm=300/min --limit tpm=400000/min
   zlimit limits set --entity acme --resource gpt --limit tpm=2000000:1000000/min
   zlimit limits set --system --limit rpm=60/min --on-unavailable allow
@@ -311,7 +312,11 @@ misspelt name is noticed; with --if-present it does not.`,
 				} else if stored.IsZero() && !ifPresent {
 					return struct{}{}, fmt.Errorf("%v has no limits of its own; zlimit limits list shows what has", at.Level)
 				}
-				return struct{}{}, l.Limits.Delete(ctx, at.Level)
+				err := l.Limits.Delete(ctx, at.Level)
+				if err == nil {
+					sh.NoteManaged(ctx, l, at.Level)
+				}
+				return struct{}{}, err
 			})
 			if err != nil {
 				return err

@@ -92,19 +92,22 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 	return cmd
 }
 
-// withBudgets changes a level, and returns what that does to its budgets where it may change any.
+// withBudgets changes a level, and returns what that does to its budgets where it may change any. It notes that a file of limits manages the level.
 func withBudgets(
 	ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, at zlimit.Level, any bool, change func() error,
 ) ([]budgets.Change, error) {
-	if !any {
-		return nil, change()
+	var before *budgets.Standing
+	if any {
+		var err error
+		if before, err = budgets.Stand(ctx, l, at, sh.Now()); err != nil {
+			return nil, err
+		}
 	}
-	before, err := budgets.Stand(ctx, l, at, sh.Now())
-	if err == nil {
-		err = change()
-	}
-	if err != nil {
+	if err := change(); err != nil {
 		return nil, err
+	}
+	if sh.NoteManaged(ctx, l, at); !any {
+		return nil, nil
 	}
 	return before.Changes(ctx, l)
 }

@@ -101,7 +101,13 @@ models stay as they are. A command that was interrupted is run again.`,
 			if err := shell.Rehearse(cmd.Context(), sh, first.make); err != nil {
 				return err
 			}
-			changes, err := shell.Perform(cmd.Context(), sh, dsn, c.make)
+			changes, err := shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]changed, error) {
+				changes, err := c.make(ctx, l)
+				if err == nil {
+					sh.NoteManaged(ctx, l, c.levels()...)
+				}
+				return changes, err
+			})
 			if err != nil {
 				return err
 			}
@@ -114,6 +120,19 @@ models stay as they are. A command that was interrupted is run again.`,
 	cmd.Flags().StringArrayVar(&c.models, "model", nil, "`resource` within the budget's; repeatable")
 	cmd.Flags().StringVar(&c.resource, "resource", defaultResource, "`resource` of the budget")
 	return cmd
+}
+
+// levels returns the levels whose budgets the change sets.
+func (c *change) levels() (levels []zlimit.Level) {
+	if c.budget != nil {
+		levels = append(levels, zlimit.Level{Entity: c.team, Resource: c.resource})
+	}
+	if c.keyBudget != nil {
+		for _, key := range c.keys {
+			levels = append(levels, zlimit.Level{Entity: key, Resource: c.resource})
+		}
+	}
+	return levels
 }
 
 // check refuses what is wrong with the flags by themselves.
