@@ -93,6 +93,9 @@ func sum(days []float64) (sum float64) {
 // Patterned reports whether weekdays have rates of their own.
 func (r Rate) Patterned() bool { return r.patterned }
 
+// On returns how much is consumed on a weekday.
+func (r Rate) On(d time.Weekday) float64 { return r.days[d] }
+
 // PerDay returns the average over a week.
 func (r Rate) PerDay() float64 { return sum(r.days[:]) / week }
 

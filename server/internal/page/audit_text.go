@@ -41,10 +41,11 @@ func changeOf(e *zlimit.AuditEvent) change {
 		c.Where = ", for " + c.For
 	}
 	before, _ := e.Details["before"].(map[string]any)
+	parent, hasParent := e.Details["parent_id"].(string)
 	switch e.Action {
 	case zlimit.ActionEntityCreated:
 		c.What = "created"
-		if parent, ok := e.Details["parent_id"].(string); ok {
+		if hasParent {
 			c.What += " in " + named(parent)
 		}
 	case zlimit.ActionEntityDeleted:
@@ -52,10 +53,8 @@ func changeOf(e *zlimit.AuditEvent) change {
 	case zlimit.ActionEntityUpdated:
 		c.What = "updated"
 	case zlimit.ActionEntityMoved:
-		if parent, ok := e.Details["parent_id"].(string); ok {
+		if c.What = "has no parent now"; hasParent {
 			c.What = "moved to " + named(parent)
-		} else {
-			c.What = "has no parent now"
 		}
 	case zlimit.ActionLimitsSet:
 		c.What = configChange(before, e.Details)
@@ -64,20 +63,11 @@ func changeOf(e *zlimit.AuditEvent) change {
 			c.What = configChange(e.Details, map[string]any{})
 		}
 	case zlimit.ActionBucketReset, zlimit.ActionBucketToppedUp:
-		c.What = "reset"
-		if e.Action == zlimit.ActionBucketToppedUp {
+		if c.What = "reset"; e.Action == zlimit.ActionBucketToppedUp {
 			c.What = "topped up"
 		}
 		after, _ := e.Details["after"].(map[string]any)
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(after)) {
-			if a, ok := figure(after[name]); ok {
-				if b, ok := figure(before[name]); ok && a != b {
-					parts = append(parts, fmt.Sprintf("%s %s → %s", name, amount(name, b), amount(name, a)))
-				}
-			}
-		}
-		if len(parts) > 0 {
+		if parts := differences(before, after, figureDifference); len(parts) > 0 {
 			c.What += ": " + strings.Join(parts, ", ")
 		}
 	default:
@@ -97,6 +87,15 @@ func figure(v any) (float64, bool) {
 	default:
 		return 0, false
 	}
+}
+
+func figureDifference(name string, was, is any) string {
+	b, had := figure(was)
+	a, has := figure(is)
+	if !had || !has || a == b {
+		return ""
+	}
+	return fmt.Sprintf("%s %s → %s", name, amount(name, b), amount(name, a))
 }
 
 // configChange says how a level differs from before, with all that its details have, as the command audit does.
@@ -139,16 +138,14 @@ func isKnown(details map[string]any) bool {
 // is zero.
 func differences[V any](was, is map[string]V, write func(name string, was, is V) string) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if text := write(name, was[name], is[name]); text != "" {
-			parts = append(parts, text)
-		}
+		parts = append(parts, write(name, was[name], is[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, ok := is[name]; !ok {
 			parts = append(parts, write(name, was[name], *new(V)))
 		}
 	}
-	return parts
+	return slices.DeleteFunc(parts, func(text string) bool { return text == "" })
 }
 
 func limitDifference(name string, was, is *zlimit.Limit) string {

@@ -114,13 +114,12 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 
 // disabled returns where the limits of an entity stand that may not use them: as its bucket has them, or full without one.
 func (p *page) disabled(ctx context.Context, id, resource string, resolved *zlimit.Resolved) (zlimit.Statuses, error) {
-	for b, err := range p.Limiter.Entities.Buckets(ctx, id) {
-		if err != nil {
-			return nil, err
-		}
-		if b.Resource == resource && len(b.Statuses) > 0 {
-			return b.Statuses, nil
-		}
+	buckets, err := p.bucketsOf(ctx, zlimit.Level{Entity: id, Resource: resource})
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(buckets, func(b zlimit.Bucket) bool { return len(b.Statuses) > 0 }); i >= 0 {
+		return buckets[i].Statuses, nil
 	}
 	var statuses zlimit.Statuses
 	for _, l := range resolved.Limits {
@@ -132,15 +131,13 @@ func (p *page) disabled(ctx context.Context, id, resource string, resolved *zlim
 // entityResources makes the tabs of resources for which the entity has a bucket, and returns the one to show.
 func (p *page) entityResources(ctx context.Context, r *http.Request, id string, body *entityBody) (string, error) {
 	names, _, err := once(ctx, &p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) ([]string, error) {
+		buckets, err := first(0, p.Limiter.Entities.Buckets(ctx, id))
 		var names []string
-		for b, err := range p.Limiter.Entities.Buckets(ctx, id) {
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, b.Resource)
+		for i := range buckets {
+			names = append(names, buckets[i].Resource)
 		}
 		slices.Sort(names)
-		return slices.Compact(names), nil
+		return slices.Compact(names), err
 	})
 	if err != nil {
 		return "", err

@@ -37,41 +37,32 @@ func (p *page) tree(ctx context.Context, body *entityBody, e zlimit.Entity, stor
 		here.Note = "requests are charged to its parents, too"
 	}
 	body.Tree = append(body.Tree, here)
-	n := 0
-	for child, err := range p.Limiter.Entities.Children(ctx, body.ID) {
-		if err != nil {
-			return err
+	children, err := first(shownChildren+1, p.Limiter.Entities.Children(ctx, body.ID))
+	for i, child := range children {
+		row := treeRow{Depth: min(len(chain)+1, 3), Name: "and more"}
+		if i < shownChildren {
+			row.Name, row.URL = named(child.ID), entityURL(child.ID, body.Resource)
 		}
-		if n++; n > shownChildren {
-			body.Tree = append(body.Tree, treeRow{Depth: min(len(chain)+1, 3), Name: "and more"})
-			break
-		}
-		body.Tree = append(body.Tree, treeRow{Depth: min(len(chain)+1, 3), Name: named(child.ID), URL: entityURL(child.ID, body.Resource)})
+		body.Tree = append(body.Tree, row)
 	}
-	return nil
+	return err
 }
 
 // timeline shows what happened: changes, and the hours of the last two days.
 func (p *page) timeline(ctx context.Context, body *entityBody, id, resource string) error {
-	now := p.Now()
-	for event, err := range p.Limiter.Audit.Events(ctx, id, zlimit.AuditQuery{Limit: 8, Reverse: true}) {
-		if err != nil {
-			return err
-		}
-		c := changeOf(&event)
-		c.Subject = "" // it is the same for all
-		body.Events = append(body.Events, c.item(now))
+	events, err := first(0, p.Limiter.Audit.Events(ctx, id, zlimit.AuditQuery{Limit: 8, Reverse: true}))
+	if err != nil {
+		return err
 	}
-	limit := ""
-	for _, name := range body.Names {
-		if limit == "" || name == "tpm" {
-			limit = name
-		}
-	}
-	if limit == "" {
+	body.Events = p.items(events, func(c *change) { c.Subject = "" })
+	if len(body.Names) == 0 {
 		return nil
 	}
-	first := zlimit.WindowHourly.Start(now).Add(-47 * time.Hour)
+	limit := body.Names[0]
+	if slices.Contains(body.Names, "tpm") {
+		limit = "tpm"
+	}
+	first := zlimit.WindowHourly.Start(p.Now()).Add(-47 * time.Hour)
 	hours, err := p.hours(ctx, id, resource, limit, first, 48)
 	if err != nil {
 		return err

@@ -101,16 +101,12 @@ func (f *feed) buckets(ctx context.Context, resource string) (reading, time.Time
 		}
 		return keep
 	}, func(ctx context.Context) (r reading, err error) {
-		for b, err := range f.p.Limiter.Usage.Buckets(ctx, resource) {
-			if err != nil {
-				return r, err
-			}
-			r.Buckets = append(r.Buckets, b)
+		if r.Buckets, err = first(0, f.p.Limiter.Usage.Buckets(ctx, resource)); err != nil {
+			return r, err
 		}
-		coverage, _, err := once(ctx, f, "coverage "+resource, time.Minute, func(ctx context.Context) (zlimit.Coverage, error) {
+		r.Coverage, _, err = once(ctx, f, "coverage "+resource, time.Minute, func(ctx context.Context) (zlimit.Coverage, error) {
 			return f.p.Limiter.Usage.Coverage(ctx, resource)
 		})
-		r.Coverage = coverage
 		return r, err
 	})
 }
@@ -118,20 +114,15 @@ func (f *feed) buckets(ctx context.Context, resource string) (reading, time.Time
 // resources are the names of resources with usage, with limits of their own, or with calls of this process.
 func (f *feed) resources(ctx context.Context) ([]string, error) {
 	stored, _, err := once(ctx, f, "resources", 10*time.Second, func(ctx context.Context) ([]string, error) {
-		var names []string
-		for name, err := range f.p.Limiter.Usage.Resources(ctx) {
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, name)
+		names, err := first(0, f.p.Limiter.Usage.Resources(ctx))
+		if err != nil {
+			return nil, err
 		}
-		for of, err := range f.p.Limiter.Resources.List(ctx) {
-			if err != nil {
-				return nil, err
-			}
+		limited, err := first(0, f.p.Limiter.Resources.List(ctx))
+		for _, of := range limited {
 			names = append(names, of.ID)
 		}
-		return names, nil
+		return names, err
 	})
 	names := slices.AppendSeq(slices.Clone(stored), maps.Keys(f.p.Recent.calls()))
 	slices.Sort(names)
@@ -187,17 +178,12 @@ func (f *feed) relation(ctx context.Context, entity string, isParent bool) (rela
 		} else if !isNotFound(err) {
 			return r, err
 		}
-		if isParent {
-			for _, err := range f.p.Limiter.Entities.Children(ctx, entity) {
-				if err != nil {
-					return r, err
-				}
-				if r.Children++; r.Children == mostChildren {
-					break
-				}
-			}
+		if !isParent {
+			return r, nil
 		}
-		return r, nil
+		children, err := first(mostChildren, f.p.Limiter.Entities.Children(ctx, entity))
+		r.Children = len(children)
+		return r, err
 	})
 	return r, err
 }
@@ -218,14 +204,7 @@ func (f *feed) lineage(ctx context.Context, entity string) (all []string, err er
 // changes are the last changes of the namespace, the latest first.
 func (f *feed) changes(ctx context.Context, since time.Duration, most int) ([]zlimit.AuditEvent, error) {
 	events, _, err := once(ctx, f, "changes "+since.String(), 10*time.Second, func(ctx context.Context) ([]zlimit.AuditEvent, error) {
-		var all []zlimit.AuditEvent
-		for e, err := range f.p.Limiter.Audit.All(ctx, zlimit.AuditQuery{From: f.p.Now().Add(-since), Limit: most, Reverse: true}) {
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, e)
-		}
-		return all, nil
+		return first(0, f.p.Limiter.Audit.All(ctx, zlimit.AuditQuery{From: f.p.Now().Add(-since), Limit: most, Reverse: true}))
 	})
 	return events, err
 }

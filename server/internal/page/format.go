@@ -24,19 +24,17 @@ func amount(limit string, tokens float64) string {
 }
 
 func dollars(d float64) string {
-	sign := ""
-	if d < 0 {
-		sign, d = "−", -d
-	}
 	switch {
+	case d < 0:
+		return "−" + dollars(-d)
 	case d >= 1e6:
-		return sign + "$" + short(d/1e6) + "M"
+		return "$" + short(d/1e6) + "M"
 	case d >= 100 || d == math.Trunc(d):
-		return sign + "$" + grouped(int64(math.Round(d)))
+		return "$" + grouped(int64(math.Round(d)))
 	case d < 0.01:
-		return sign + "< $0.01"
+		return "< $0.01"
 	default:
-		return sign + "$" + strconv.FormatFloat(d, 'f', 2, 64)
+		return "$" + strconv.FormatFloat(d, 'f', 2, 64)
 	}
 }
 
@@ -49,19 +47,17 @@ func axisAmount(limit string, tokens float64) string {
 }
 
 func count(n float64) string {
-	sign := ""
-	if n < 0 {
-		sign, n = "−", -n
-	}
 	switch {
+	case n < 0:
+		return "−" + count(-n)
 	case n >= 999.5e6:
-		return sign + short(n/1e9) + "G"
+		return short(n/1e9) + "G"
 	case n >= 999.5e3:
-		return sign + short(n/1e6) + "M"
+		return short(n/1e6) + "M"
 	case n >= 10e3:
-		return sign + strconv.FormatFloat(n/1e3, 'f', 0, 64) + "k"
+		return strconv.FormatFloat(n/1e3, 'f', 0, 64) + "k"
 	default:
-		return sign + grouped(int64(math.Round(n)))
+		return grouped(int64(math.Round(n)))
 	}
 }
 
@@ -73,15 +69,14 @@ func short(n float64) string {
 }
 
 func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	sign := ""
 	if n < 0 {
-		sign, text = "−", text[1:]
+		return "−" + grouped(-n)
 	}
+	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]
 	}
-	return sign + text
+	return text
 }
 
 func percent(part float64) string {
@@ -266,14 +261,10 @@ func limitChange(was, is *zlimit.Limit) string {
 
 // listed joins words: "a, b and c".
 func listed(words []string) string {
-	switch len(words) {
-	case 0:
-		return ""
-	case 1:
-		return words[0]
-	default:
-		return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+	if len(words) < 2 {
+		return strings.Join(words, "")
 	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
 // limitNamed returns the limit of a name, nil if there is none.

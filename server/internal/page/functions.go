@@ -10,15 +10,22 @@ import (
 
 // functions are what templates call beside fields.
 var functions = template.FuncMap{
-	"named":  named,
-	"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"lower":  strings.ToLower,
-	"titled": titled,
-	"entity": entityURL,
-	"level":  editURL,
-	"limit":  func(l zlimit.Limit) string { return limitText(&l) },
-	"whole":  whole,
-	"text":   func(l zlimit.Limit) string { return l.String() },
+	"named":     named,
+	"amount":    amount,
+	"grouped":   grouped,
+	"pct":       pct,
+	"percent":   percent,
+	"plural":    plural[int64],
+	"sparkline": sparkline,
+	"span":      span,
+	"clock":     func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"lower":     strings.ToLower,
+	"titled":    titled,
+	"entity":    entityURL,
+	"level":     editURL,
+	"limit":     func(l zlimit.Limit) string { return limitText(&l) },
+	"whole":     whole,
+	"text":      func(l zlimit.Limit) string { return l.String() },
 	"dict": func(pairs ...any) map[string]any {
 		all := map[string]any{}
 		for i := 0; i+1 < len(pairs); i += 2 {

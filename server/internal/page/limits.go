@@ -17,6 +17,7 @@ type limitsBody struct {
 }
 
 type levelGroup struct {
+	of         zlimit.Source
 	Name, Says string
 	Rows       []zlimit.Stored
 }
@@ -27,42 +28,38 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 	body := &limitsBody{}
 	v := view{Title: "Limits", Body: body, Path: []crumb{{p.Namespace, "/"}, {"limits", ""}}}
 	q := zlimit.LevelQuery{Entity: r.URL.Query().Get("entity"), Resource: r.URL.Query().Get("resource")}
-	groups := map[zlimit.Source]*levelGroup{
-		zlimit.SourceSystem:        {Name: "The system", Says: "Holds where no other level has limits."},
-		zlimit.SourceResource:      {Name: "Resources", Says: "Hold for every entity without a level of its own."},
-		zlimit.SourceEntityDefault: {Name: "Defaults of entities", Says: "Hold for every resource for which the entity has no level."},
-		zlimit.SourceEntity:        {Name: "Entities for a resource", Says: "Come before all others."},
+	groups := []levelGroup{
+		{of: zlimit.SourceEntity, Name: "Entities for a resource", Says: "Come before all others."},
+		{of: zlimit.SourceEntityDefault, Name: "Defaults of entities", Says: "Hold for every resource for which the entity has no level."},
+		{of: zlimit.SourceResource, Name: "Resources", Says: "Hold for every entity without a level of its own."},
+		{of: zlimit.SourceSystem, Name: "The system", Says: "Holds where no other level has limits."},
 	}
 	set, err := p.Limiter.Managed.Set(ctx)
 	if err != nil {
 		return v, err
 	}
-	n, off, soft := 0, 0, 0
-	for stored, err := range p.Limiter.Limits.List(ctx, q) {
-		if err != nil {
-			return v, err
-		}
-		if n++; n > mostLevels {
-			body.More = true
-			break
-		}
+	levels, err := first(mostLevels+1, p.Limiter.Limits.List(ctx, q))
+	if err != nil {
+		return v, err
+	}
+	body.More = len(levels) > mostLevels
+	n, off, soft := min(len(levels), mostLevels), 0, 0
+	for _, stored := range levels[:n] {
 		for i := range stored.Config.Limits {
 			soft += btoi(stored.Config.Limits[i].Mode != zlimit.ModeEnforced)
 		}
 		off += btoi(isOff(&stored))
 		stored.Managed = set.Has(&stored)
-		g := groups[stored.Level.Source()]
-		g.Rows = append(g.Rows, stored)
+		g := slices.IndexFunc(groups, func(g levelGroup) bool { return g.of == stored.Level.Source() })
+		groups[g].Rows = append(groups[g].Rows, stored)
 	}
-	for _, source := range []zlimit.Source{zlimit.SourceEntity, zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem} {
-		if g := groups[source]; len(g.Rows) > 0 {
-			slices.SortStableFunc(g.Rows, func(a, b zlimit.Stored) int {
-				return cmp.Or(btoi(isOff(&b))-btoi(isOff(&a)), cmp.Compare(named(a.Level.Entity), named(b.Level.Entity)), cmp.Compare(named(a.Level.Resource), named(b.Level.Resource)))
-			})
-			body.Groups = append(body.Groups, *g)
-		}
+	body.Groups = slices.DeleteFunc(groups, func(g levelGroup) bool { return len(g.Rows) == 0 })
+	for _, g := range body.Groups {
+		slices.SortStableFunc(g.Rows, func(a, b zlimit.Stored) int {
+			return cmp.Or(btoi(isOff(&b))-btoi(isOff(&a)), cmp.Compare(named(a.Level.Entity), named(b.Level.Entity)), cmp.Compare(named(a.Level.Resource), named(b.Level.Resource)))
+		})
 	}
-	v.Head.say("", "%s limits", plural(n, "level has"))
+	v.Head.say("", "%s limits", moreThan(body.More, plural(n, "level has")))
 	if off > 0 {
 		v.Head.say("", ", and ")
 		v.Head.say("low", "%s switched off", plural(off, "level is"))

@@ -72,16 +72,10 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 	case at.Entity == "":
 		subject = zlimit.AuditResource(at.Resource)
 	}
-	for event, err := range p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}) {
-		if err != nil {
-			return v, err
-		}
-		c := changeOf(&event)
-		c.Subject, c.Where = "", ""
-		body.History = append(body.History, c.item(p.Now()))
-	}
+	events, err := first(0, p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}))
+	body.History = p.items(events, func(c *change) { c.Subject, c.Where = "", "" })
 	editHead(&v, &body, config)
-	return v, nil
+	return v, err
 }
 
 func (p *page) limitsPath() []crumb {

@@ -20,9 +20,17 @@ type previewBody struct {
 
 	Diff                  []diffRow
 	Buckets, Left, Tight  int
-	Rows                  []bucketRow
+	Rows                  []feltRow
 	Facts                 []fact
 	Nothing, Partly, Gone bool
+}
+
+// A feltRow is a bucket with the limits that change, after the change.
+type feltRow struct {
+	*zlimit.Bucket
+	Cells []cell
+	Tag   tag
+	share float64 // of the lowest limit
 }
 
 type diffRow struct{ Name, Was, Is, Class, Word string }
@@ -98,14 +106,8 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 		return err
 	}
 	body.Partly = len(buckets) == mostPreviewed
-	type after struct {
-		row   bucketRow
-		share float64
-	}
-	var rows []after
 	for i := range buckets {
-		b := &buckets[i]
-		covered, err := p.covered(ctx, at, b)
+		covered, err := p.covered(ctx, at, &buckets[i])
 		if err != nil {
 			return err
 		}
@@ -113,38 +115,14 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 			continue
 		}
 		body.Buckets++
-		row, lowest := bucketRow{Entity: named(b.Entity), In: named(b.Resource), URL: entityURL(b.Entity, b.Resource)}, 1.0
-		for j := range b.Statuses {
-			st := b.Statuses[j]
-			l := limitNamed(next, st.Limit.Name)
-			if l == nil || *l == st.Limit {
-				continue
-			}
-			st.Limit, st.Window, st.Available = *l, nil, min(st.Available, l.Capacity)
-			c := statusCell(&st, p.Now())
-			c.Column = l.Name
-			row.Cells = append(row.Cells, c)
-			if l.Mode == zlimit.ModeEnforced {
-				lowest = min(lowest, shareOf(&st))
-			}
+		if row := p.felt(&buckets[i], next); len(row.Cells) > 0 {
+			body.Rows = append(body.Rows, row)
+			body.Tight += btoi(row.share <= 0)
 		}
-		row.Tag, row.TagClass = "keeps room", ""
-		switch {
-		case len(row.Cells) == 0:
-			continue
-		case lowest <= 0:
-			row.Tag, row.TagClass = "refuses", "no"
-			body.Tight++
-		case lowest < lowShare:
-			row.Tag, row.TagClass = "runs low", "low"
-		}
-		rows = append(rows, after{row, lowest})
 	}
-	slices.SortStableFunc(rows, func(a, b after) int { return cmp.Compare(a.share, b.share) })
-	for _, r := range rows[:min(len(rows), shownPreviewed)] {
-		body.Rows = append(body.Rows, r.row)
-	}
-	body.Left = len(rows) - len(body.Rows)
+	slices.SortStableFunc(body.Rows, func(a, b feltRow) int { return cmp.Compare(a.share, b.share) })
+	shown := min(len(body.Rows), shownPreviewed)
+	body.Rows, body.Left = body.Rows[:shown], len(body.Rows)-shown
 	body.Facts = []fact{
 		{Name: "Buckets under this level", Value: grouped(int64(body.Buckets)), Note: "listed now"},
 		{Name: "Have nothing left immediately", Value: grouped(int64(body.Tight)), Note: "after the change"},
@@ -155,6 +133,31 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 		body.Facts[1].Class = "red"
 	}
 	return nil
+}
+
+// felt returns what a bucket has left under other limits.
+func (p *page) felt(b *zlimit.Bucket, next []zlimit.Limit) feltRow {
+	row := feltRow{Bucket: b, share: 1, Tag: tag{"keeps room", ""}}
+	for _, st := range b.Statuses {
+		l := limitNamed(next, st.Limit.Name)
+		if l == nil || *l == st.Limit {
+			continue
+		}
+		st.Limit, st.Window, st.Available = *l, nil, min(st.Available, l.Capacity)
+		c := statusCell(&st, p.Now())
+		c.Column = l.Name
+		row.Cells = append(row.Cells, c)
+		if l.Mode == zlimit.ModeEnforced {
+			row.share = min(row.share, shareOf(&st))
+		}
+	}
+	switch {
+	case row.share <= 0:
+		row.Tag = tags[rankRefuses]
+	case row.share < lowShare:
+		row.Tag = tags[rankLow]
+	}
+	return row
 }
 
 // saveCost is what docs and LimitService say: two units for each item of a transaction, and one for the index of the event; a new level
@@ -174,15 +177,8 @@ func saveCost(body *previewBody) string {
 
 func (p *page) bucketsOf(ctx context.Context, at zlimit.Level) (all []zlimit.Bucket, err error) {
 	if at.Entity != "" {
-		for b, err := range p.Limiter.Entities.Buckets(ctx, at.Entity) {
-			if err != nil {
-				return nil, err
-			}
-			if at.Resource == "" || b.Resource == at.Resource {
-				all = append(all, b)
-			}
-		}
-		return all, nil
+		all, err = first(0, p.Limiter.Entities.Buckets(ctx, at.Entity))
+		return slices.DeleteFunc(all, func(b zlimit.Bucket) bool { return at.Resource != "" && b.Resource != at.Resource }), err
 	}
 	resources := []string{at.Resource}
 	if at.Resource == "" {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 const (
@@ -41,12 +43,19 @@ type listItem struct {
 	Text, More, Value, Class, Note, URL string
 }
 
+// A bucketRow is a bucket with the limits of the columns.
 type bucketRow struct {
-	Entity, In, URL string
-	Cells           []cell
-	Waiting, Holds  string
-	Refused         int64
-	Tag, TagClass   string
+	*standing
+	relation
+	Cells []cell
+}
+
+// Tag says how the bucket stands.
+func (r bucketRow) Tag() tag {
+	if r.rank == rankParent && r.Children > 0 {
+		return tag{fmt.Sprintf("parent of %d", r.Children), "off"}
+	}
+	return tags[r.rank]
 }
 
 func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
@@ -112,12 +121,7 @@ func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []ref
 	}
 	held, capacity := int64(0), int64(0)
 	for i := range all {
-		for j := range all[i].Statuses {
-			if st := &all[i].Statuses[j]; st.Limit.Term > 0 {
-				held += max(st.Held(), 0)
-				capacity += st.Limit.Capacity
-			}
-		}
+		held, capacity = held+all[i].Held, capacity+all[i].slots
 	}
 	store := fact{Name: "Store", Value: "idle", Note: "no call in the last minute", Line: sparkline(pulse.Store), LineClass: "g"}
 	if pulse.Calls {
@@ -147,32 +151,19 @@ func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []s
 	if r.URL.Query().Get("all") != "" {
 		shown = min(len(all), mostBuckets)
 	}
-	relations := make([]relation, shown)
+	body.Rows = make([]bucketRow, shown)
 	if err := each8(shown, func(i int) (err error) {
-		relations[i], err = p.feed.relation(ctx, all[i].Entity, all[i].parent)
+		row := &body.Rows[i]
+		row.standing = &all[i]
+		for _, name := range body.Columns {
+			row.Cells = append(row.Cells, cellOf(row.standing, name, p.Now()))
+		}
+		row.relation, err = p.feed.relation(ctx, row.Entity, row.isParent)
 		return err
 	}); err != nil {
 		return err
 	}
-	for i := range shown {
-		s := &all[i]
-		body.HasSlots = body.HasSlots || s.held > 0
-		row := bucketRow{Entity: named(s.Entity), In: "no parent", URL: entityURL(s.Entity, s.Resource), Refused: s.refused}
-		if relations[i].Parent != "" {
-			row.In = "in " + named(relations[i].Parent)
-		}
-		row.Tag, row.TagClass = s.tag(relations[i])
-		for _, name := range body.Columns {
-			row.Cells = append(row.Cells, cellOf(s, name, p.Now()))
-		}
-		if s.waits.N > 0 {
-			row.Waiting = fmt.Sprintf("%d · %s", s.waits.N, span(s.waits.Longest))
-		}
-		if s.held > 0 {
-			row.Holds = plural(s.held, "slot")
-		}
-		body.Rows = append(body.Rows, row)
-	}
+	body.HasSlots = slices.ContainsFunc(body.Rows, func(r bucketRow) bool { return r.Held > 0 })
 	body.Note = fmt.Sprintf("%s of %s shown", grouped(int64(shown)), grouped(int64(len(all))))
 	if len(all) > shown && shown < mostBuckets {
 		q := r.URL.Query()
@@ -216,31 +207,20 @@ type keyItem struct{ Class, Text string }
 const mostSquares = 100
 
 func slotsOf(all []standing) *slotsView {
-	type holder struct {
-		entity string
-		n      int64
-	}
-	var holders []holder
+	var holders []*standing
 	held, capacity := int64(0), int64(0)
 	for i := range all {
-		own := all[i].held
-		if all[i].parent {
-			continue // its children hold them
-		}
-		for j := range all[i].Statuses {
-			if st := &all[i].Statuses[j]; st.Limit.Term > 0 {
-				capacity += st.Limit.Capacity
+		if s := &all[i]; !s.isParent { // whose children hold its slots
+			held, capacity = held+s.Held, capacity+s.slots
+			if s.Held > 0 {
+				holders = append(holders, s)
 			}
-		}
-		if own > 0 {
-			holders = append(holders, holder{all[i].Entity, own})
-			held += own
 		}
 	}
 	if held == 0 {
 		return nil
 	}
-	slices.SortFunc(holders, func(a, b holder) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.entity, b.entity)) })
+	slices.SortFunc(holders, func(a, b *standing) int { return cmp.Or(cmp.Compare(b.Held, a.Held), cmp.Compare(a.Entity, b.Entity)) })
 	v := &slotsView{Text: fmt.Sprintf("%s of %s calls are under way", grouped(held), grouped(capacity))}
 	scale := max((max(capacity, held)+mostSquares-1)/mostSquares, 1)
 	if scale > 1 {
@@ -249,10 +229,10 @@ func slotsOf(all []standing) *slotsView {
 	others := int64(0)
 	for i, h := range holders {
 		if i >= len(colours)-1 {
-			others += h.n
+			others += h.Held
 			continue
 		}
-		v.add(colours[i], named(h.entity), h.n, scale)
+		v.add(colours[i], named(h.Entity), h.Held, scale)
 	}
 	if others > 0 {
 		v.add("E", "others", others, scale)
@@ -273,14 +253,18 @@ func (v *slotsView) add(class, name string, n, scale int64) {
 }
 
 func (p *page) justChanged(ctx context.Context) ([]listItem, error) {
-	events, err := p.feed.changes(ctx, 24*time.Hour, 5)
-	if err != nil {
-		return nil, err
-	}
-	var items []listItem
-	for i := range events[:min(len(events), 4)] {
+	events, err := p.feed.changes(ctx, 24*time.Hour, 4)
+	return p.items(events, nil), err
+}
+
+// items lists changes, each without what is the same for all.
+func (p *page) items(events []zlimit.AuditEvent, shorten func(*change)) (items []listItem) {
+	for i := range events {
 		c := changeOf(&events[i])
+		if shorten != nil {
+			shorten(&c)
+		}
 		items = append(items, c.item(p.Now()))
 	}
-	return items, nil
+	return items
 }

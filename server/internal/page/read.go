@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// first returns the first values of a sequence, at most so many; all of them for 0.
+// first returns the first values of a sequence, of which there are at most this many; all of them for 0.
 func first[T any](most int, all iter.Seq2[T, error]) (values []T, err error) {
 	for v, err := range all {
 		if err != nil {

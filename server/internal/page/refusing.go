@@ -29,7 +29,7 @@ func together(own []refusedBy, reported *zlimit.Rejections) []refusedBy {
 }
 
 func (p *page) nowHead(v *view, body *nowBody, all []standing, refusals []refusedBy, pulse *pulse) {
-	counts := map[int]int64{}
+	counts := map[rank]int64{}
 	for i := range all {
 		counts[all[i].rank]++
 	}

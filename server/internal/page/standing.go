@@ -13,17 +13,21 @@ const lowShare = 0.2 // of a limit, below which it runs low
 // A standing is a bucket with what is known about it from elsewhere.
 type standing struct {
 	*zlimit.Bucket
-	refused int64
-	waits   waits
-	lowest  float64 // share of the lowest enforced limit
-	rank    int     // worst first
-	parent  bool
-	held    int64
+	Refused  int64
+	Waits    waits
+	Held     int64 // slots, and how many there are
+	slots    int64
+	lowest   float64 // share of the lowest enforced limit
+	rank     rank    // worst first
+	isParent bool
 }
+
+// A rank is how a bucket stands.
+type rank int
 
 // The ranks of buckets.
 const (
-	rankRefuses = iota
+	rankRefuses rank = iota
 	rankUsedUp
 	rankDisabled
 	rankOwes
@@ -33,40 +37,35 @@ const (
 	rankBypassed
 )
 
-func (s *standing) tag(r relation) (text, class string) {
-	if s.rank == rankParent && r.Children > 0 {
-		return fmt.Sprintf("parent of %d", r.Children), "off"
-	}
-	tag := rankTags[s.rank]
-	return tag[0], tag[1]
-}
+// A tag is a word with a colour.
+type tag struct{ Text, Class string }
 
-// rankTags are the words and classes of ranks.
-var rankTags = [...][2]string{
+var tags = [...]tag{
 	rankRefuses: {"refuses", "no"}, rankUsedUp: {"used up", "no"}, rankDisabled: {"disabled", "no"}, rankOwes: {"in debt", "low"},
 	rankLow: {"runs low", "low"}, rankParent: {"parent", "off"}, rankRoom: {"has room", ""}, rankBypassed: {"bypassed", "off"},
 }
 
 func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standing {
-	s := standing{Bucket: b, refused: refused, waits: w}
+	s := standing{Bucket: b, Refused: refused, Waits: w}
 	for i := range b.Statuses {
 		if st := &b.Statuses[i]; st.Limit.Term > 0 {
-			s.held += max(st.Held(), 0)
+			s.Held += max(st.Held(), 0)
+			s.slots += st.Limit.Capacity
 		}
 	}
-	s.parent = len(b.FromChildren) > 0
+	s.isParent = len(b.FromChildren) > 0
 	for name, n := range b.Consumed {
-		s.parent = s.parent && n <= b.FromChildren[name]
+		s.isParent = s.isParent && n <= b.FromChildren[name]
 	}
 	s.rank, s.lowest = rankOf(b.Statuses, b.Disabled, b.Bypassed, refused, now)
-	if s.rank == rankRoom && s.parent {
+	if s.rank == rankRoom && s.isParent {
 		s.rank = rankParent
 	}
 	return s
 }
 
 // rankOf decides for all screens how limits stand, and returns the share that is left of the lowest enforced one.
-func rankOf(statuses zlimit.Statuses, disabled, bypassed bool, refused int64, now time.Time) (rank int, lowest float64) {
+func rankOf(statuses zlimit.Statuses, disabled, bypassed bool, refused int64, now time.Time) (_ rank, lowest float64) {
 	lowest = 1
 	owes, usedUp := false, false
 	for i := range statuses {
@@ -125,7 +124,7 @@ func shareOf(st *zlimit.Status) float64 {
 }
 
 func (s *standing) compare(other *standing) int {
-	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(other.refused, s.refused), cmp.Compare(s.lowest, other.lowest), cmp.Compare(s.Entity, other.Entity))
+	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(other.Refused, s.Refused), cmp.Compare(s.lowest, other.lowest), cmp.Compare(s.Entity, other.Entity))
 }
 
 // A cell is where one limit stands.

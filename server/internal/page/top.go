@@ -15,17 +15,24 @@ import (
 // A topBody is the screen that answers who uses most, and who is refused most.
 type topBody struct {
 	Resources, Limits, Spans []tab
-	Limit                    string
-	Used, Refused            []topRow
-	UsedText, RefusedText    string
+	Resource, Limit          string // the resource is everyone for all
+	Used                     []topUse
+	Refused                  []topRefusal
+	All                      bool // all resources are shown
 }
 
-type topRow struct {
-	Name, URL             string
-	Value, Share          string
-	Width                 string
-	Line                  string
-	Limit, LimitOf, Count string
+// A topUse is what an entity used, with its part of all.
+type topUse struct {
+	Entity     string
+	Days       []float64
+	Sum, Share float64
+}
+
+// A topRefusal is how often a limit refused an entity, with its part of all.
+type topRefusal struct {
+	Entity, Resource, LimitEntity, Limit string
+	N                                    int64
+	Share                                float64
 }
 
 const topRows = 20
@@ -40,7 +47,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	body := &topBody{Resources: tabs, Spans: spans}
+	body := &topBody{Resources: tabs, Spans: spans, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone}
 	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"top", "/top"}, {resourceName(resource), ""}}, "Top of "+resourceName(resource)
 	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
 		return p.used(ctx, names, back.d)
@@ -50,46 +57,38 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	v.At = at
 	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[refusal]int64, error) {
-		return p.rejectedOf(ctx, oneResource(resource), back.d)
+		return p.rejectedOf(ctx, body.Resource, back.d)
 	})
 	if err != nil {
 		return v, err
 	}
 	limits := slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
-	body.Limit = r.URL.Query().Get("limit")
 	if used[body.Limit] == nil && len(limits) > 0 {
-		body.Limit = limits[0]
-		for _, name := range limits {
-			if name == "tpm" {
-				body.Limit = name
-			}
+		if body.Limit = limits[0]; slices.Contains(limits, "tpm") {
+			body.Limit = "tpm"
 		}
 	}
 	for _, name := range limits {
 		body.Limits = append(body.Limits, tab{titled(name), address("/top", "resource", resource, "limit", name, "since", back.key), name == body.Limit})
 	}
-	mostUsed, share := p.usedRows(body, oneResource(resource), used[body.Limit])
-	mostRefused, total := p.refusedRows(body, rejected, resource == everyone)
+	body.Used = mostUsed(used[body.Limit])
+	var total int64
+	body.Refused, total = mostRefused(rejected)
 	switch {
-	case mostUsed == "" && total == 0:
+	case len(body.Used) == 0 && total == 0:
 		v.Head.say("", "No one used %s in the last %s", resourceName(resource), back.text)
-	case mostUsed == "":
-		v.Head.say("no", "%s was refused most", mostRefused)
+	case len(body.Used) == 0:
+		v.Head.say("no", "%s was refused most", named(body.Refused[0].Entity))
 		v.Head.say("", " in the last %s", back.text)
 	default:
-		v.Head.say("", "%s used most of %s", mostUsed, resourceName(resource))
-		v.Head.say("", ": %s of %s", share, limitTitle(body.Limit))
+		v.Head.say("", "%s used most of %s", named(body.Used[0].Entity), resourceName(resource))
+		v.Head.say("", ": %s of %s", percent(body.Used[0].Share), limitTitle(body.Limit))
 		if total > 0 {
 			v.Head.say("", ". ")
-			v.Head.say("no", "%s was refused most", mostRefused)
+			v.Head.say("no", "%s was refused most", named(body.Refused[0].Entity))
 		}
 	}
 	v.Lead = lead("In the last %s. %s refused in all.", back.text, plural(total, "request was"))
-	body.UsedText = "Net of what calls gave back. Requests of children count for themselves, and not for their parents again."
-	if resource == everyone {
-		body.UsedText += " A request for a resource that lies within another one counts once."
-	}
-	body.RefusedText = "By the strictest limit, with its owner"
 	v.Footer = "Use is counted by an aggregator, seconds to a minute behind. Refusals are of processes that report them, up to two minutes late; they are kept for seven days, and counts of small ones are estimates."
 	return v, nil
 }
@@ -124,46 +123,29 @@ func (p *page) used(ctx context.Context, resources []string, since time.Duration
 	return by, nil
 }
 
-func (p *page) usedRows(body *topBody, resource string, used map[string][]float64) (most, share string) {
-	entities, total := largest(sums(used)), 0.0
-	for _, values := range used {
-		total += max(sum(values), 0)
+func mostUsed(used map[string][]float64) (all []topUse) {
+	total := 0.0
+	for _, days := range used {
+		total += max(sum(days), 0)
 	}
-	for i, e := range entities[:min(len(entities), topRows)] {
-		n := sum(used[e])
-		if n <= 0 || total <= 0 {
-			break
+	entities := largest(sums(used))
+	for _, e := range entities[:min(len(entities), topRows)] {
+		if n := sum(used[e]); n > 0 {
+			all = append(all, topUse{e, used[e], n, n / total})
 		}
-		row := topRow{Name: named(e), URL: entityURL(e, resource), Value: amount(body.Limit, n), Share: percent(n / total), Width: pct(n / total), Line: sparkline(used[e])}
-		if i == 0 {
-			most, share = row.Name, row.Share
-		}
-		body.Used = append(body.Used, row)
 	}
-	return most, share
+	return all
 }
 
-func (p *page) refusedRows(body *topBody, rejected map[refusal]int64, all bool) (most string, total int64) {
-	keys := slices.SortedFunc(maps.Keys(rejected), func(a, b refusal) int {
-		return cmp.Or(cmp.Compare(rejected[b], rejected[a]), cmp.Compare(a.entity, b.entity), cmp.Compare(a.limit, b.limit))
-	})
+func mostRefused(rejected map[refusal]int64) (all []topRefusal, total int64) {
 	for _, n := range rejected {
 		total += n
 	}
-	for i, of := range keys[:min(len(keys), topRows)] {
-		n := rejected[of]
-		row := topRow{Name: named(of.entity), URL: entityURL(of.entity, of.resource), Count: grouped(n), Share: percent(float64(n) / float64(total)), Width: pct(float64(n) / float64(total)), Limit: of.limit}
-		row.LimitOf = "its own"
-		if of.limitEntity != of.entity {
-			row.LimitOf = "of " + named(of.limitEntity)
-		}
-		if all {
-			row.LimitOf += ", for " + named(of.resource)
-		}
-		if i == 0 {
-			most = row.Name
-		}
-		body.Refused = append(body.Refused, row)
+	for of, n := range rejected {
+		all = append(all, topRefusal{of.entity, of.resource, of.limitEntity, of.limit, n, float64(n) / float64(total)})
 	}
-	return most, total
+	slices.SortFunc(all, func(a, b topRefusal) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Limit, b.Limit))
+	})
+	return all[:min(len(all), topRows)], total
 }

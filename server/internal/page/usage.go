@@ -79,12 +79,10 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 		if q.entity != "" {
 			names = append(names, q.entity)
 		}
-		seen := map[string]bool{}
 		for _, name := range names {
-			if !seen[name] {
+			if !slices.ContainsFunc(body.Tops, func(c choice) bool { return c.Value == name }) {
 				body.Tops = append(body.Tops, choice{named(name), name, name == q.entity})
 			}
-			seen[name] = true
 		}
 	}
 	var open []token.OpenLease

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/forecast"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -142,7 +143,7 @@ func (b *ledger) outlook(q *usageQuery, f *zlimit.Forecast, days []float64) outl
 	}
 }
 
-// extend foresees the rest of the month: each day as its weekday in the last four weeks, or as the last seven days.
+// extend foresees the rest of the month: each day as its weekday in the last four weeks if that fits them better, or as the last seven days.
 func (b *ledger) extend(q *usageQuery) {
 	today := b.offset + int(q.passed())
 	first := max(today-forecastDays, 0)
@@ -150,30 +151,15 @@ func (b *ledger) extend(q *usageQuery) {
 		return
 	}
 	weekday := func(day int) time.Weekday { return q.from.AddDate(0, 0, day-b.offset).Weekday() }
-	var rate [7]float64
-	flat := sum(b.total[max(today-7, 0):today]) / float64(min(today, 7))
-	for wd := range rate {
-		n := 0
-		for day := first; day < today; day++ {
-			if weekday(day) == time.Weekday(wd) {
-				rate[wd] += b.total[day]
-				n++
-			}
-		}
-		rate[wd] /= float64(max(n, 1))
-		if !b.forecast.Weekdays && b.budget > 0 {
-			rate[wd] = flat
-		}
+	fit := forecast.Fit(b.total[first:today], weekday(today-1))
+	scale := 1.0
+	if b.forecast.PerDay > 0 && fit.PerDay() > 0 { // the forecast of the budget has the level, and this one the shape
+		scale = b.forecast.PerDay / fit.PerDay()
 	}
-	if b.forecast.PerDay > 0 { // the forecast of the budget has the level, and the weekdays its shape
-		scale := 7 * b.forecast.PerDay / max(sum(rate[:]), 1e-9)
-		for i := range rate {
-			rate[i] *= scale
-		}
-	}
+	rate := func(day int) float64 { return scale * fit.On(weekday(day)) }
 	variance := 0.0
 	for day := first; day < today; day++ {
-		d := b.total[day] - rate[weekday(day)]
+		d := b.total[day] - rate(day)
 		variance += d * d / float64(today-first)
 	}
 	spent := sum(b.total[b.offset:])
@@ -183,7 +169,7 @@ func (b *ledger) extend(q *usageQuery) {
 		if day == today {
 			part = 1 - (q.passed() - float64(int(q.passed())))
 		}
-		at += rate[weekday(day)] * part
+		at += rate(day) * part
 		b.path = append(b.path, at)
 		b.spread = append(b.spread, sqrt(variance*(float64(len(b.path)-1)+part)))
 	}

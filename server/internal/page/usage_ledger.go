@@ -90,25 +90,19 @@ func ownOf(s *zlimit.Snapshot, limit string, all bool) float64 {
 
 // usedByChildren returns what an entity used by day: in all, and by its children.
 func (p *page) usedByChildren(ctx context.Context, q *usageQuery, start time.Time, n int) (total []float64, by map[string][]float64, err error) {
+	children, err := first(4*mostGroups, p.Limiter.Entities.Children(ctx, q.entity))
+	if err != nil {
+		return nil, nil, err
+	}
 	entities := []string{q.entity}
-	for child, err := range p.Limiter.Entities.Children(ctx, q.entity) {
-		if err != nil {
-			return nil, nil, err
-		}
-		if entities = append(entities, child.ID); len(entities) > 4*mostGroups {
-			break
-		}
+	for _, child := range children {
+		entities = append(entities, child.ID)
 	}
 	days := make([][]float64, len(entities))
 	if err := each8(len(days), func(i int) error {
 		days[i] = make([]float64, n)
-		return p.series(ctx, q, zlimit.UsageQuery{Entity: entities[i], Resource: oneResource(q.resource)}, start, func(s *zlimit.Snapshot, day int) {
-			n := s.Consumed[q.limit]
-			if q.resource == everyone { // requests of a narrower resource count there
-				n -= s.FromNarrower[q.limit]
-			}
-			days[i][day] += n.Float64()
-		})
+		of := zlimit.UsageQuery{Entity: entities[i], Resource: oneResource(q.resource)}
+		return p.series(ctx, q, of, start, func(s *zlimit.Snapshot, day int) { days[i][day] += s.Counted(of)[q.limit].Float64() })
 	}); err != nil {
 		return nil, nil, err
 	}

@@ -27,10 +27,11 @@ type whatIfBody struct {
 	Has       string
 }
 
+// A shadowRow is a shadow limit, and the limits of such a name that hold beside it.
 type shadowRow struct {
-	Entity, URL, Shadow, Beside, Refused, Tag, TagClass string
-	Cell                                                cell
-	n                                                   int64
+	*zlimit.Status
+	Cell   cell
+	Beside string
 }
 
 // A replay is what a limit would have done with stored hours.
@@ -95,20 +96,16 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 		{Name: "Hours replayed", Value: grouped(int64(result.hours)), Note: "with use, of the last 7 days and this hour"},
 		{Name: "Hours with refusals", Value: grouped(int64(result.over)), Note: "at least"},
 		{Name: "Would be refused", Value: amount(l.Name, result.refused), Note: "of " + amount(l.Name, result.used) + ", at least"},
-		{Name: "Heaviest hour", Value: percent(result.worst), Note: "of what fits" + worstAt(&result)},
+		{Name: "Heaviest hour", Value: percent(result.worst), Note: "of what fits"},
+	}
+	if result.hours > 0 {
+		body.Facts[3].Note += result.worstAt.Format(", 2 Jan 15:04")
 	}
 	if result.over > 0 {
 		body.Facts[1].Class, body.Facts[2].Class = "red", "red"
 	}
 	body.Chart, body.Small = drawReplay(&result, &l, from, false), drawReplay(&result, &l, from, true)
 	return v, nil
-}
-
-func worstAt(r *replay) string {
-	if r.worstAt.IsZero() {
-		return ""
-	}
-	return ", " + r.worstAt.Format("2 Jan 15:04")
 }
 
 // suggest fills in the entity and the limit that a reader would ask for first: the busiest one, with a third less.
@@ -252,20 +249,17 @@ func (p *page) shadows(body *whatIfBody, read *reading) {
 			if st.Limit.Mode != zlimit.ModeShadow {
 				continue
 			}
-			row := shadowRow{Entity: named(b.Entity), URL: entityURL(b.Entity, b.Resource), Shadow: st.Limit.Name + " " + limitText(&st.Limit), Refused: grouped(st.Refusals), Cell: statusCell(st, p.Now()), n: st.Refusals, Tag: "would refuse no one"}
-			if st.Refusals > 0 {
-				row.Tag, row.TagClass = "would refuse", "low"
-			}
 			var beside []string
 			for k := range b.Statuses {
 				if l := &b.Statuses[k].Limit; l.Mode == zlimit.ModeEnforced && l.Term == 0 && (strings.HasPrefix(st.Limit.Name, l.Name) || strings.HasPrefix(l.Name, st.Limit.Name)) {
 					beside = append(beside, l.Name+" "+limitText(l))
 				}
 			}
-			row.Beside = cmp.Or(listed(beside), "none of that name")
-			body.Shadows = append(body.Shadows, row)
+			body.Shadows = append(body.Shadows, shadowRow{st, statusCell(st, p.Now()), cmp.Or(listed(beside), "none of that name")})
 		}
 	}
-	slices.SortStableFunc(body.Shadows, func(a, b shadowRow) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.Entity, b.Entity)) })
+	slices.SortStableFunc(body.Shadows, func(a, b shadowRow) int {
+		return cmp.Or(cmp.Compare(b.Refusals, a.Refusals), cmp.Compare(a.Entity, b.Entity))
+	})
 	body.Shadows = body.Shadows[:min(len(body.Shadows), topRows)]
 }
