@@ -12,7 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestLine has the changes of a range in their order, the last one of each kind before it, and refusals behind the changes in their minute.
+// TestLine checks that a line has the changes of a range in their order, the last one of each kind before it, and refusals behind the changes
+// in their minute.
 func TestLine(t *testing.T) {
 	now := time.Date(2026, 2, 20, 8, 0, 0, 0, time.UTC)
 	l, err := zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return now }), zlimit.WithRejectionReports(zlimit.RejectionReports{}))

@@ -50,7 +50,7 @@ var outside = map[string][]string{
 	"examples":                    {"zlimit", "zlimit/blocking", "quota"},
 	"docs":                        {},
 	"internal/proof":              nil,
-	"cmd/zlimit/internal/release": {"stack", "zlimit"},
+	"cmd/zlimit/internal/release": {"internal/tool/materials", "stack", "zlimit"},
 }
 
 // A pkg is a package as go list prints it.

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"debug/buildinfo"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/zlimit/zlimit-go/internal/tool/materials"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -116,37 +116,11 @@ func (b *builder) build(ctx context.Context, p oci.Platform) (binary, modules []
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("go build: %w\n%s", err, output)
 	}
-	if modules, err = modulesOf(path); err != nil {
+	if modules, err = materials.List(program, "v"+zlimit.Version, path); err != nil {
 		return nil, nil, err
 	}
 	binary, err = os.ReadFile(path)
 	return binary, modules, err
-}
-
-// modulesOf returns the modules in a program, as CycloneDX has them.
-func modulesOf(path string) ([]byte, error) {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	type component struct {
-		Type    string `json:"type"`
-		Name    string `json:"name"`
-		Version string `json:"version"`
-		URL     string `json:"purl"`
-	}
-	list := []component{{"library", "std", info.GoVersion, "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}}
-	for _, m := range info.Deps {
-		version := m.Version
-		if m.Replace != nil {
-			version = "v" + zlimit.Version // a module of this repository
-		}
-		list = append(list, component{"library", m.Path, version, "pkg:golang/" + m.Path + "@" + version})
-	}
-	return json.MarshalIndent(map[string]any{
-		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": list,
-		"metadata": map[string]any{"component": component{"application", program, "v" + zlimit.Version, "pkg:golang/" + program + "@v" + zlimit.Version}},
-	}, "", " ")
 }
 
 // A file of an image.

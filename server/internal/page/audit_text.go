@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +65,7 @@ func changeOf(e *zlimit.AuditEvent) change {
 			c.What = "topped up"
 		}
 		after, _ := e.Details["after"].(map[string]any)
-		if parts := differences(before, after, figureDifference); len(parts) > 0 {
+		if parts := hindsight.Differences(before, after, figureDifference); len(parts) > 0 {
 			c.What += ": " + strings.Join(parts, ", ")
 		}
 	default:
@@ -117,8 +115,8 @@ func configChange(before, after map[string]any) string {
 		text, _ := json.Marshal(after)
 		return fmt.Sprintf("set to %.200s", text)
 	}
-	parts = append(parts, differences(hindsight.Limits(before), hindsight.Limits(after), limitDifference)...)
-	parts = append(parts, differences(settingsOf(before), settingsOf(after), settingDifference)...)
+	parts = append(parts, hindsight.Differences(hindsight.Limits(before), hindsight.Limits(after), limitDifference)...)
+	parts = append(parts, hindsight.Differences(settingsOf(before), settingsOf(after), settingDifference)...)
 	if len(parts) == 0 {
 		return "nothing changed"
 	}
@@ -132,20 +130,6 @@ func configChange(before, after map[string]any) string {
 func isKnown(details map[string]any) bool {
 	list, ok := details["limits"].([]any)
 	return details["limits"] == nil || ok && len(list) == len(hindsight.Limits(details))
-}
-
-// differences writes how values differ: those that are new or changed, and then those that are gone, by name. A value that is not there
-// is zero.
-func differences[V any](was, is map[string]V, write func(name string, was, is V) string) (parts []string) {
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		parts = append(parts, write(name, was[name], is[name]))
-	}
-	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if _, ok := is[name]; !ok {
-			parts = append(parts, write(name, was[name], *new(V)))
-		}
-	}
-	return slices.DeleteFunc(parts, func(text string) bool { return text == "" })
 }
 
 func limitDifference(name string, was, is *zlimit.Limit) string {

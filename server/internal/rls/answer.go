@@ -17,15 +17,15 @@ import (
 )
 
 // answer returns the answer to a request.
-func (s *Service) answer(t *table, d *domain, r *pb.RateLimitRequest, asks []ask, refused bool, lease string) (*pb.RateLimitResponse, error) {
+func (s *Service) answer(t *turn) (*pb.RateLimitResponse, error) {
 	out := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}
-	if refused && !t.shadow {
+	if t.refused && !t.shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
 	now := s.options.Now()
 	var tightest *pb.RateLimitResponse_DescriptorStatus
-	for i := range asks {
-		status := asks[i].status(now)
+	for i := range t.asks {
+		status := t.asks[i].status(now)
 		out.Statuses = append(out.Statuses, status)
 		if status.CurrentLimit == nil {
 			continue
@@ -38,7 +38,7 @@ func (s *Service) answer(t *table, d *domain, r *pb.RateLimitRequest, asks []ask
 		out.ResponseHeadersToAdd = headersOf(tightest)
 	}
 	var err error
-	out.DynamicMetadata, err = metadataOf(d, r, asks, lease)
+	out.DynamicMetadata, err = t.metadata()
 	return out, err
 }
 
@@ -123,16 +123,16 @@ func headersOf(s *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	}
 }
 
-// metadataOf returns the metadata of an answer, nil for none.
-func metadataOf(d *domain, r *pb.RateLimitRequest, asks []ask, lease string) (*structpb.Struct, error) {
-	if lease == "" && !d.Metadata {
+// metadata returns the metadata of an answer, nil for none.
+func (t *turn) metadata() (*structpb.Struct, error) {
+	if t.lease == "" && !t.Metadata {
 		return nil, nil
 	}
-	out := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-	if lease != "" {
-		out.Fields[leaseKey] = structpb.NewStringValue(lease)
+	out, r := &structpb.Struct{Fields: map[string]*structpb.Value{}}, t.request
+	if t.lease != "" {
+		out.Fields[leaseKey] = structpb.NewStringValue(t.lease)
 	}
-	if !d.Metadata {
+	if !t.Metadata {
 		return out, nil
 	}
 	out.Fields["domain"] = structpb.NewStringValue(r.GetDomain())
@@ -142,7 +142,7 @@ func metadataOf(d *domain, r *pb.RateLimitRequest, asks []ask, lease string) (*s
 	var descriptors []any
 	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	for i, from := range r.GetDescriptors() {
-		if asks[i].kind == askSettlement {
+		if t.asks[i].kind == askSettlement {
 			continue // its token belongs to the caller alone
 		}
 		var entries []any
@@ -157,7 +157,7 @@ func metadataOf(d *domain, r *pb.RateLimitRequest, asks []ask, lease string) (*s
 			descriptor["hitsAddend"] = from.GetHitsAddend().GetValue()
 		}
 		descriptors = append(descriptors, descriptor)
-		if l := asks[i].limit; l != nil && l.metadata != nil && !asks[i].refused && asks[i].kind == askLimit {
+		if l := t.asks[i].limit; l != nil && l.metadata != nil && !t.asks[i].refused && t.asks[i].kind == askLimit {
 			merge(passed, l.metadata)
 		}
 	}
@@ -190,12 +190,12 @@ func merge(to, from *structpb.Struct) {
 }
 
 // count counts the hits of a request by limit and result.
-func (s *Service) count(ctx context.Context, t *table, d *domain, asks []ask) {
+func (s *Service) count(ctx context.Context, t *turn) {
 	if s.counter == nil {
 		return
 	}
-	for i := range asks {
-		a := &asks[i]
+	for i := range t.asks {
+		a := &t.asks[i]
 		if a.limit == nil || a.kind != askLimit && a.kind != askBlocked || a.hits == 0 {
 			continue
 		}
@@ -210,6 +210,6 @@ func (s *Service) count(ctx context.Context, t *table, d *domain, asks []ask) {
 			result = "near"
 		}
 		s.counter.Add(ctx, a.hits, metric.WithAttributes(
-			attribute.String("domain", d.name), attribute.String("limit", a.limit.path), attribute.String("result", result)))
+			attribute.String("domain", t.name), attribute.String("limit", a.limit.path), attribute.String("result", result)))
 	}
 }

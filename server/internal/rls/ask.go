@@ -45,35 +45,36 @@ func invalid(field, value, rule string) error {
 	return status.Errorf(codes.InvalidArgument, "%s: %s, got %q", field, rule, value)
 }
 
-// asks returns what the descriptors of a request ask, without limits that others of them replace. It does no I/O.
-func (t *table) asks(r *pb.RateLimitRequest) (*domain, []ask, error) {
+// ask reads what the descriptors of a request ask, without limits that others of them replace. It does no I/O.
+func (t *turn) ask() error {
+	r := t.request
 	if r.GetDomain() == "" {
-		return nil, nil, invalid("domain", "", "must not be empty")
+		return invalid("domain", "", "must not be empty")
 	}
 	if n := len(r.GetDescriptors()); n == 0 || n > MaxDescriptors {
-		return nil, nil, invalid("number of descriptors", strconv.Itoa(n), "must be from 1 to "+strconv.Itoa(MaxDescriptors))
+		return invalid("number of descriptors", strconv.Itoa(n), "must be from 1 to "+strconv.Itoa(MaxDescriptors))
 	}
-	d := t.domains[r.GetDomain()]
-	known := d != nil
+	t.domain = t.domains[r.GetDomain()]
+	known := t.domain != nil
 	if !known { // as in envoyproxy/ratelimit, where a domain without limits admits all
-		d = &domain{name: r.GetDomain()}
+		t.domain = &domain{name: r.GetDomain()}
 	}
-	asks := make([]ask, len(r.GetDescriptors()))
+	t.asks = make([]ask, len(r.GetDescriptors()))
 	for i, descriptor := range r.GetDescriptors() {
-		if err := asks[i].read(d, known, r, descriptor); err != nil {
-			return nil, nil, status.Errorf(codes.InvalidArgument, "descriptors[%d] %s", i, status.Convert(err).Message())
+		if err := t.asks[i].read(t.domain, known, r, descriptor); err != nil {
+			return status.Errorf(codes.InvalidArgument, "descriptors[%d] %s", i, status.Convert(err).Message())
 		}
 	}
-	for i := range asks {
-		if l := asks[i].limit; l != nil {
-			for j := range asks {
-				if other := asks[j].limit; other != nil && other.name != "" && slices.Contains(l.replaces, other.name) {
-					asks[j].kind, asks[j].request = askNothing, zlimit.Request{}
+	for i := range t.asks {
+		if l := t.asks[i].limit; l != nil {
+			for j := range t.asks {
+				if other := t.asks[j].limit; other != nil && other.name != "" && slices.Contains(l.replaces, other.name) {
+					t.asks[j].kind, t.asks[j].request = askNothing, zlimit.Request{}
 				}
 			}
 		}
 	}
-	return d, asks, nil
+	return nil
 }
 
 // leaseKey is the key of the descriptor that settles a lease.

@@ -51,32 +51,31 @@ func method[Request, Answer any](name string, serve func(reserver, context.Conte
 
 // CheckRateLimit answers whether limits have the hits of a request, and charges nothing.
 func (s reserver) CheckRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	t, d, asks, caller, err := s.read(ctx, r)
+	t, err := s.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	for i := range asks {
-		asks[i].question = true
+	for i := range t.asks {
+		t.asks[i].question = true
 	}
-	refused, err := s.decide(ctx, caller, d, asks)
-	if err != nil {
+	if err := s.decide(ctx, t); err != nil {
 		return nil, statusOf(err)
 	}
-	return s.answer(t, d, r, asks, refused, "")
+	return s.answer(t)
 }
 
 // Report charges hits that are known, whatever is left.
 func (s reserver) Report(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	t, d, asks, _, err := s.read(ctx, r)
+	t, err := s.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	for i := range asks {
-		if err := s.owe(ctx, &asks[i]); err != nil {
+	for i := range t.asks {
+		if err := s.owe(ctx, &t.asks[i]); err != nil {
 			return nil, statusOf(err)
 		}
 	}
-	return s.answer(t, d, r, asks, false, "")
+	return s.answer(t)
 }
 
 // owe charges a descriptor unchecked, so that a limit may be left in debt.
@@ -121,37 +120,36 @@ func (s reserver) Reserve(ctx context.Context, r *kuadrant.ReserveRequest) (*kua
 	if r.GetTtl() != nil && (r.GetTtl().CheckValid() != nil || ttl <= 0) {
 		return nil, invalid("ttl", ttl.String(), "must be above 0")
 	}
-	t, d, asks, caller, err := s.read(ctx, requestOf(r.GetDomain(), r.GetDescriptors(), r.GetAmount()))
+	t, err := s.read(ctx, requestOf(r.GetDomain(), r.GetDescriptors(), r.GetAmount()))
 	if err != nil {
 		return nil, err
 	}
-	held := *d
+	held := *t.domain
 	switch {
 	case ttl != 0:
 		held.Lease = min(max(ttl, zlimit.MinTokenTime), zlimit.MaxTokenTime)
 	case held.Lease == 0:
 		held.Lease = defaultTTL
 	}
-	refused, err := s.decide(ctx, caller, &held, asks)
-	if err != nil {
+	t.domain = &held
+	if err := s.decide(ctx, t); err != nil {
 		return nil, statusOf(err)
 	}
-	if refused && !t.shadow {
+	if t.refused && !t.shadow {
 		return &kuadrant.ReserveResponse{Code: pb.RateLimitResponse_OVER_LIMIT}, nil
 	}
-	for i := range asks { // an estimate of nothing is settled, too
-		if a := &asks[i]; a.kind == askLimit && a.question && !a.refused {
+	for i := range t.asks { // an estimate of nothing is settled, too
+		if a := &t.asks[i]; a.kind == askLimit && a.question && !a.refused {
 			if a.lease, err = s.hold(ctx, a); err != nil {
 				return nil, statusOf(err)
 			}
 		}
 	}
-	id, err := s.handOn(ctx, caller, &held, asks)
-	if err != nil {
+	if err := s.handOn(ctx, t); err != nil {
 		return nil, statusOf(err)
 	}
-	s.count(ctx, t, d, asks)
-	return &kuadrant.ReserveResponse{Code: pb.RateLimitResponse_OK, ReservationId: id}, nil
+	s.count(ctx, t)
+	return &kuadrant.ReserveResponse{Code: pb.RateLimitResponse_OK, ReservationId: t.lease}, nil
 }
 
 // Commit settles a reservation. Without one, the actual amount is charged as by Report. A reservation that has expired keeps its

@@ -94,53 +94,62 @@ func (s *Service) Reload(ctx context.Context, config *Config) error {
 // MaxDescriptors bounds the descriptors of a request.
 const MaxDescriptors = 16
 
+// A turn is a request that is being answered.
+type turn struct {
+	*table
+	*domain
+
+	request *pb.RateLimitRequest
+	caller  *auth.Principal
+	asks    []ask
+	refused bool   // the asks say by which of them
+	lease   string // of the estimates, as a token; "" for none
+}
+
 // ShouldRateLimit decides a request. It costs what [zlimit.RateLimiter.Acquire] costs for each descriptor with a limit.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	t, d, asks, caller, err := s.read(ctx, r)
+	t, err := s.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	refused, err := s.decide(ctx, caller, d, asks)
-	if err != nil {
+	if err := s.decide(ctx, t); err != nil {
 		s.options.Logger.WarnContext(ctx, "a request failed", "domain", r.GetDomain(), "error", err)
 		return nil, statusOf(err)
 	}
-	lease, err := s.handOn(ctx, caller, d, asks)
-	if err != nil {
+	if err := s.handOn(ctx, t); err != nil {
 		s.options.Logger.ErrorContext(ctx, "a lease was not made", "domain", r.GetDomain(), "error", err)
 		return nil, statusOf(err)
 	}
-	s.count(ctx, t, d, asks)
-	return s.answer(t, d, r, asks, refused, lease)
+	s.count(ctx, t)
+	return s.answer(t)
 }
 
 // read returns what a request asks, and who asks. It does no I/O. It returns an error for a caller who may not ask it.
-func (s *Service) read(ctx context.Context, r *pb.RateLimitRequest) (*table, *domain, []ask, *auth.Principal, error) {
-	t := s.table.Load()
-	caller, err := s.caller(ctx)
-	if err != nil {
-		return nil, nil, nil, nil, err
+func (s *Service) read(ctx context.Context, r *pb.RateLimitRequest) (*turn, error) {
+	t := &turn{table: s.table.Load(), request: r}
+	var err error
+	if t.caller, err = s.caller(ctx); err != nil {
+		return nil, err
 	}
-	d, asks, err := t.asks(r)
-	if err != nil {
-		return nil, nil, nil, nil, err
+	if err := t.ask(); err != nil {
+		return nil, err
 	}
-	for i := range asks {
-		if entity := asks[i].request.Entity; entity != "" && !caller.MayEntity(entity) {
-			return nil, nil, nil, nil, status.Errorf(codes.PermissionDenied, "descriptors[%d]: the caller may not use entity %q", i, entity)
+	for i := range t.asks {
+		if entity := t.asks[i].request.Entity; entity != "" && !t.caller.MayEntity(entity) {
+			return nil, status.Errorf(codes.PermissionDenied, "descriptors[%d]: the caller may not use entity %q", i, entity)
 		}
 	}
-	return t, d, asks, caller, nil
+	return t, nil
 }
 
-// decide asks all limits of a request. It reports whether the request is refused: the asks say by which of them.
-func (s *Service) decide(ctx context.Context, caller *auth.Principal, d *domain, asks []ask) (bool, error) {
+// decide asks all limits of a request.
+func (s *Service) decide(ctx context.Context, t *turn) (err error) {
 	var hard, quotas []*ask
-	for i := range asks {
-		switch a := &asks[i]; {
+	for i := range t.asks {
+		switch a := &t.asks[i]; {
 		case a.kind == askSettlement:
-			if err := s.settle(ctx, caller, a); err != nil {
-				return false, err
+			if err := s.settle(ctx, t.caller, a); err != nil {
+				return err
 			}
 		case a.kind == askBlocked:
 			a.refused = true
@@ -152,11 +161,10 @@ func (s *Service) decide(ctx context.Context, caller *auth.Principal, d *domain,
 			hard = append(hard, a)
 		}
 	}
-	refused, err := s.all(ctx, d, hard)
-	if refused || err != nil {
-		return refused, err
+	if t.refused, err = s.all(ctx, t.domain, hard); !t.refused && err == nil {
+		t.refused, err = s.any(ctx, hard, quotas)
 	}
-	return s.any(ctx, hard, quotas)
+	return err
 }
 
 // all asks limits of which each may refuse the request. Unless they are counted one by one, all are charged or none.

@@ -12,32 +12,31 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// handOn closes the leases of a request. It returns the leases of estimates as a token that settles them, "" for none. If one cannot be handed
-// on, the estimates are given back.
-func (s *Service) handOn(ctx context.Context, caller *auth.Principal, d *domain, asks []ask) (string, error) {
+// handOn closes the leases of a request. The leases of estimates become a token that settles them. If one cannot be handed on, the estimates are
+// given back.
+func (s *Service) handOn(ctx context.Context, t *turn) error {
 	var estimates []*ask
-	for i := range asks {
-		switch a := &asks[i]; {
+	for i := range t.asks {
+		switch a := &t.asks[i]; {
 		case a.lease == nil:
-		case d.Lease > 0 && len(a.estimated) > 0:
+		case t.Lease > 0 && len(a.estimated) > 0:
 			estimates = append(estimates, a)
 		default:
 			if err := a.lease.Commit(ctx); err != nil {
-				return "", err
+				return err
 			}
 		}
 	}
 	if len(estimates) == 0 {
-		return "", nil
+		return nil
 	}
-	claims, err := s.claims(caller, d, estimates)
-	var text string
+	claims, err := s.claims(t, estimates)
 	if err == nil {
-		text, err = s.options.Tokens().Sign(claims)
+		t.lease, err = s.options.Tokens().Sign(claims)
 	}
 	if err == nil {
 		s.options.Open.Add(claims)
-		return text, nil
+		return nil
 	}
 	for i := range claims.Leases { // their leases are closed
 		none := zlimit.Amounts{}
@@ -47,19 +46,19 @@ func (s *Service) handOn(ctx context.Context, caller *auth.Principal, d *domain,
 		err = errors.Join(err, s.options.Limiter.Settle(context.WithoutCancel(ctx), claims.Leases[i].Token, none))
 	}
 	s.giveBack(ctx, estimates[len(claims.Leases):])
-	return "", err
+	return err
 }
 
 // claims returns what a token of estimates says: of each lease the limits alone that a settlement corrects. After an error, it has the
 // leases that were closed before.
-func (s *Service) claims(caller *auth.Principal, d *domain, estimates []*ask) (*token.Claims, error) {
-	until := s.options.Now().Add(d.Lease)
-	claims := &token.Claims{Namespace: s.options.Namespace, Caller: caller.Name, Expires: until, Last: until}
+func (s *Service) claims(t *turn, estimates []*ask) (*token.Claims, error) {
+	until := s.options.Now().Add(t.Lease)
+	claims := &token.Claims{Namespace: s.options.Namespace, Caller: t.caller.Name, Expires: until, Last: until}
 	if s.options.Tokens == nil {
 		return claims, errNoSigner
 	}
 	for _, a := range estimates {
-		text, err := a.lease.Token(d.Lease)
+		text, err := a.lease.Token(t.Lease)
 		if err != nil {
 			return claims, err
 		}

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/internal/tool/materials"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -98,7 +99,7 @@ func (r *release) make(ctx context.Context) error {
 			return err
 		}
 	}
-	bill, err := billOfMaterials(programs)
+	bill, err := materials.List(module, "v"+zlimit.Version, programs...)
 	if err != nil {
 		return err
 	}

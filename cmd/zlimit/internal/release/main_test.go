@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/tool/materials"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -46,11 +47,11 @@ func TestRelease(t *testing.T) {
 	}
 
 	bill, err := os.ReadFile(filepath.Join(filepath.Dir(program), "zlimit-"+zlimit.Version+".cdx.json"))
-	var listed struct{ Components []component }
+	var listed struct{ Components []materials.Component }
 	if err == nil {
 		err = json.Unmarshal(bill, &listed)
 	}
-	if err != nil || !slices.ContainsFunc(listed.Components, func(c component) bool {
+	if err != nil || !slices.ContainsFunc(listed.Components, func(c materials.Component) bool {
 		return c.Name == "github.com/spf13/cobra" && c.Version != "" && c.Properties != nil
 	}) {
 		t.Errorf("the bill of materials is %s, %v", bill, err)

@@ -153,26 +153,21 @@ func shownDetails(e zlimit.AuditEvent) string {
 	if e.Action == zlimit.ActionLimitsDeleted { // its details are what was there
 		now, had, changed = map[string]string{}, now, true
 	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		switch was, there := had[name]; {
+	parts := hindsight.Differences(had, now, func(name, was, is string) string {
+		switch {
 		case !changed:
-			parts = append(parts, name+"="+now[name])
-		case !there:
-			parts = append(parts, "+"+name+"="+now[name])
-		case was != now[name]:
-			parts = append(parts, name+"="+was+" → "+now[name])
+			return name + "=" + is
+		case was == "":
+			return "+" + name + "=" + is
+		case is == "" && name == disabledSetting:
+			return name + "=" + was + " → left to wider levels"
+		case is == "":
+			return "-" + name + "=" + was
+		case was != is:
+			return name + "=" + was + " → " + is
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(had)) {
-		switch _, there := now[name]; {
-		case there:
-		case name == disabledSetting:
-			parts = append(parts, name+"="+had[name]+" → left to wider levels")
-		default:
-			parts = append(parts, "-"+name+"="+had[name])
-		}
-	}
+		return ""
+	})
 	if len(parts) == 0 {
 		return "nothing changed"
 	}
