@@ -351,21 +351,13 @@ func ofStored(l layout.StoredLimit, zone string) (Limit, error) {
 
 // toStored is the reverse of ofStored.
 func toStored(l Limit) (stored layout.StoredLimit, zone string) {
-	stored = layout.StoredLimit{
-		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second), Floors: l.Floors,
-		Soft: l.Mode != ModeEnforced, Shadow: l.Mode == ModeShadow,
-	}
-	if l.Term != 0 {
-		stored.RefillPeriod, stored.Term = quotaPeriod/millis, int64(l.Term/time.Second)
-		return stored, ""
-	}
 	p := l.params()
-	if p.Session > 0 {
-		stored.RefillPeriod, stored.Session = quotaPeriod/millis, p.Session
+	stored = layout.StoredLimit{
+		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: p.RefillPeriod / millis, Session: p.Session,
+		Term: int64(l.Term / time.Second), Carry: l.Carry, Floors: l.Floors, Soft: l.Mode != ModeEnforced, Shadow: l.Mode == ModeShadow,
 	}
 	if p.Times != nil {
-		stored.RefillPeriod, stored.Times, zone = quotaPeriod/millis, p.Times.Compact(), p.Times.Zone()
-		stored.Carry = l.Carry
+		stored.Times, zone = p.Times.Compact(), p.Times.Zone()
 	}
 	if p.Windows != nil {
 		stored.Windows, zone = p.Windows.Compact(), p.Windows.Zone()

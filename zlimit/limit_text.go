@@ -77,14 +77,14 @@ type limitJSON struct {
 // have name, capacity and term_seconds.
 func (l Limit) MarshalJSON() ([]byte, error) {
 	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Windows: l.Windows, Zone: l.Zone, Floors: l.Floors, Carry: l.Carry, Mode: l.Mode}
-	switch {
-	case l.Term != 0:
+	switch kind := l.kind(); {
+	case kind == kindSlots:
 		body.Term = grammar.Seconds(l.Term)
 	case l.isPrepaid():
 		body.Prepaid = true
-	case l.Session != 0:
+	case kind == kindSession:
 		body.Session = grammar.Seconds(l.Session)
-	case l.Resets == "":
+	case kind == kindRefill:
 		body.RefillAmount, body.RefillPeriod = &l.RefillAmount, grammar.Seconds(l.RefillPeriod)
 	}
 	return json.Marshal(body)
@@ -117,28 +117,26 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 		}
 		body.Session = grammar.Seconds(grammar.MaxSession)
 	}
-	switch {
-	case body.RefillAmount != nil:
+	refills := body.Resets == "" && body.Term == "" && body.Session == ""
+	if body.RefillAmount != nil {
 		next.RefillAmount = *body.RefillAmount
-	case body.Resets == "" && body.Term == "" && body.Session == "":
+	} else if refills {
 		next.RefillAmount = body.Capacity
 	}
-	var err error
-	if (body.Resets != "" || body.Term != "" || body.Session != "") && body.RefillPeriod == "" {
-		body.RefillPeriod = "0"
-	}
-	if body.Term != "" {
-		if next.Term, err = time.ParseDuration(body.Term.String() + "s"); err != nil {
-			return &ValidationError{Field: "limit term", Value: body.Term.String(), Reason: "must be a number of seconds"}
+	for _, d := range []struct {
+		field string
+		is    bool
+		text  json.Number
+		to    *time.Duration
+	}{
+		{"term", body.Term != "", body.Term, &next.Term},
+		{"session", body.Session != "", body.Session, &next.Session},
+		{"refill period", refills || body.RefillPeriod != "", body.RefillPeriod, &next.RefillPeriod},
+	} {
+		var err error
+		if *d.to, err = time.ParseDuration(d.text.String() + "s"); d.is && err != nil {
+			return &ValidationError{Field: "limit " + d.field, Value: d.text.String(), Reason: "must be a number of seconds"}
 		}
-	}
-	if body.Session != "" {
-		if next.Session, err = time.ParseDuration(body.Session.String() + "s"); err != nil {
-			return &ValidationError{Field: "limit session", Value: body.Session.String(), Reason: "must be a number of seconds"}
-		}
-	}
-	if next.RefillPeriod, err = time.ParseDuration(body.RefillPeriod.String() + "s"); err != nil {
-		return &ValidationError{Field: "limit refill period", Value: body.RefillPeriod.String(), Reason: "must be a number of seconds"}
 	}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err

@@ -499,29 +499,20 @@ func (o *options) stampTime() time.Duration { return max(o.configTTL, time.Minut
 // quotaPeriod is the refill period of a quota, in milliseconds, which says nothing.
 const quotaPeriod = 1000
 
+// modes are the modes of limits by those of buckets.
+var modes = []LimitMode{bucket.Enforced: ModeEnforced, bucket.Soft: ModeSoft, bucket.Shadow: ModeShadow}
+
 // params returns a validated limit in the form for charging buckets.
 func (l *Limit) params() bucket.Params {
 	p := bucket.Params{
-		Name:         l.Name,
-		Capacity:     l.Capacity * millis,
-		RefillAmount: l.RefillAmount * millis,
-		RefillPeriod: l.RefillPeriod.Milliseconds(),
+		Name: l.Name, Capacity: l.Capacity * millis, RefillAmount: l.RefillAmount * millis, RefillPeriod: l.RefillPeriod.Milliseconds(),
+		Session: int64(l.Session / time.Second), Carry: l.Carry * millis, Floors: bucket.Floors(l.Floors), Mode: bucket.Mode(max(slices.Index(modes, l.Mode), 0)),
+	}
+	if l.kind() != kindRefill {
+		p.RefillPeriod = quotaPeriod
 	}
 	if l.Resets != "" {
-		p.RefillPeriod = quotaPeriod
 		p.Times, _ = calendar.Parse(l.Resets, l.Zone) // which the validation has done before
-		p.Carry = l.Carry * millis
-	}
-	if l.Session > 0 {
-		p.RefillPeriod, p.Session = quotaPeriod, int64(l.Session/time.Second)
-	}
-	p.Floors = bucket.Floors(l.Floors)
-	switch l.Mode {
-	case ModeSoft:
-		p.Mode = bucket.Soft
-	case ModeShadow:
-		p.Mode = bucket.Shadow
-	case ModeEnforced:
 	}
 	if l.Windows != "" {
 		p.Windows, _ = calendar.ParseWindows(l.Windows, l.Zone) // which the validation has done before

@@ -251,14 +251,7 @@ func limitOfParams(p *bucket.Params) Limit {
 	if p.Session > 0 {
 		l.RefillPeriod, l.Session = 0, time.Duration(p.Session)*time.Second
 	}
-	l.Floors = string(p.Floors)
-	switch p.Mode {
-	case bucket.Soft:
-		l.Mode = ModeSoft
-	case bucket.Shadow:
-		l.Mode = ModeShadow
-	case bucket.Enforced:
-	}
+	l.Floors, l.Mode = string(p.Floors), modes[p.Mode]
 	if p.Windows != nil {
 		l.Windows, l.Zone = p.Windows.String(), p.Windows.Zone()
 	}

@@ -81,13 +81,13 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if l.Mode != ModeEnforced && l.Mode != ModeSoft && l.Mode != ModeShadow {
 		return &ValidationError{Field: field + " mode", Value: string(l.Mode), Reason: "must be soft, shadow, or empty for a limit that refuses requests"}
 	}
+	if other, value, reason := l.excluded(); reason != "" {
+		return &ValidationError{Field: field + " " + other, Value: value, Reason: reason}
+	}
 	if l.Carry != 0 {
 		if err := l.validateCarry(field); err != nil {
 			return err
 		}
-	}
-	if l.Term != 0 {
-		return l.validateSlots(field)
 	}
 	if l.Windows != "" {
 		if err := l.validateWindows(field); err != nil {
@@ -102,21 +102,8 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 			return err
 		}
 	}
-	if l.Session != 0 {
-		return l.validateSession(field)
-	}
-	if l.Resets != "" || l.Zone != "" && l.Windows == "" {
-		return l.validateTimes(field)
-	}
-	if l.RefillAmount == 0 && l.RefillPeriod == 0 {
-		return &ValidationError{Field: field + " session", Value: l.Session.String(), Reason: grammar.CheckSession(l.Session) + ", where the limit has no refill"}
-	}
-	if err := validateTokens(field+" refill amount", l.Name, l.RefillAmount, 1); err != nil {
-		return err
-	}
-	if l.RefillPeriod < unit || l.RefillPeriod%unit != 0 {
-		reason := fmt.Sprintf("must be a positive multiple of %v", unit)
-		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: reason}
+	if own, value, rule := l.required(unit); rule != "" {
+		return &ValidationError{Field: field + " " + own, Value: value, Reason: rule}
 	}
 	return nil
 }
@@ -137,7 +124,7 @@ func (l *Limit) validateWindows(field string) error {
 		case !c.Fits(l.Capacity*millis, l.RefillAmount*millis):
 			reason := fmt.Sprintf("the multiplier %v makes more than %s of the limit", c, tokensText(l.Name, maxTokens))
 			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
-		case (l.Resets != "" || l.Session != 0) && (c.Refill > 0 || c.Period > 0):
+		case l.kind() != kindRefill && (c.Refill > 0 || c.Period > 0):
 			reason := fmt.Sprintf("%v: a quota has no refill; write its amount as in to %d:", c, c.Capacity)
 			return &ValidationError{Field: field + " windows", Value: l.Windows, Reason: reason}
 		}
@@ -153,8 +140,6 @@ func (l *Limit) validateCarry(field string) error {
 	switch {
 	case l.Carry < 0:
 		return refuse("must not be negative")
-	case l.Resets == "":
-		return refuse("is for quotas, which have Resets")
 	case l.Windows != "":
 		return refuse("must be 0 for a limit with windows")
 	case len(grammar.Shares(l.Floors)) > 0:
@@ -205,76 +190,6 @@ func (l *Limit) validateShares(field string) error {
 	return nil
 }
 
-// Slots have a term between these. A shorter one needs clocks that agree better than replies show.
-const (
-	minTerm = time.Second
-	maxTerm = 24 * time.Hour
-)
-
-// validateSlots checks what slots have besides their name and number.
-func (l *Limit) validateSlots(field string) error {
-	if l.RefillAmount != 0 || l.RefillPeriod != 0 || l.Resets != "" || l.Session != 0 {
-		return &ValidationError{Field: field + " term", Value: l.Term.String(), Reason: "is for slots alone, which have neither a refill nor resets nor a session"}
-	}
-	for _, other := range []struct{ field, value string }{
-		{"zone", l.Zone}, {"windows", l.Windows}, {"floors", l.Floors}, {"mode", string(l.Mode)},
-	} {
-		if other.value != "" {
-			return &ValidationError{Field: field + " " + other.field, Value: other.value, Reason: "must be empty for slots, which have Term"}
-		}
-	}
-	switch {
-	case l.Term < minTerm || l.Term > maxTerm || l.Term%time.Second != 0:
-		reason := fmt.Sprintf("must be whole seconds, from %v to %v", minTerm, maxTerm)
-		return &ValidationError{Field: field + " term", Value: l.Term.String(), Reason: reason}
-	case l.Capacity > maxSlots:
-		reason := fmt.Sprintf("must be from 1 to %d slots", int64(maxSlots))
-		return &ValidationError{Field: field + " capacity", Value: strconv.FormatInt(l.Capacity, 10), Reason: reason}
-	default:
-		return nil
-	}
-}
-
-// maxSlots bounds the slots of a limit. Far fewer can be held with one write a term for each process.
-const maxSlots = 1_000_000_000
-
-// validateTimes checks a quota except its name and amount.
-func (l *Limit) validateTimes(field string) error {
-	rule := calendar.CheckZone(l.Zone)
-	switch _, err := calendar.Parse(l.Resets, l.Zone); {
-	case l.Resets == "":
-		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
-	case l.RefillAmount != 0:
-		return &ValidationError{Field: field + " refill amount", Value: amountText(l.Name, l.RefillAmount), Reason: "must be 0 for a quota, which resets at the times of Resets"}
-	case l.RefillPeriod != 0:
-		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which resets at the times of Resets"}
-	case rule != "":
-		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: rule}
-	case err != nil:
-		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: err.Error()}
-	default:
-		return nil
-	}
-}
-
-// validateSession checks a session quota except its name and amount.
-func (l *Limit) validateSession(field string) error {
-	switch reason := grammar.CheckSession(l.Session); {
-	case reason != "":
-		return &ValidationError{Field: field + " session", Value: l.Session.String(), Reason: reason}
-	case l.Resets != "":
-		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: "must be empty for a session quota, which resets when its session ends"}
-	case l.RefillAmount != 0:
-		return &ValidationError{Field: field + " refill amount", Value: amountText(l.Name, l.RefillAmount), Reason: "must be 0 for a session quota"}
-	case l.RefillPeriod != 0:
-		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a session quota"}
-	case l.Zone != "" && l.Windows == "":
-		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets, and for limits with windows"}
-	default:
-		return nil
-	}
-}
-
 // validateZone checks that limits of one level name one time zone: their buckets have one.
 func validateZone(field string, limits []Limit) error {
 	zone := ""
@@ -318,11 +233,17 @@ const maxLimits = 16
 
 // validateTokens checks an amount of a limit. Amounts of money are written as such.
 func validateTokens(field, limit string, tokens, least int64) error {
-	if tokens < least || tokens > maxTokens {
-		reason := fmt.Sprintf("must be from %s to %s", amountText(limit, least), tokensText(limit, maxTokens))
-		return &ValidationError{Field: field, Value: amountText(limit, tokens), Reason: reason}
+	if rule := tokensRule(limit, tokens, least); rule != "" {
+		return &ValidationError{Field: field, Value: amountText(limit, tokens), Reason: rule}
 	}
 	return nil
+}
+
+func tokensRule(limit string, tokens, least int64) string {
+	if tokens < least || tokens > maxTokens {
+		return fmt.Sprintf("must be from %s to %s", amountText(limit, least), tokensText(limit, maxTokens))
+	}
+	return ""
 }
 
 // validate makes all checks of a request that need no stored limits, and appends its amounts, in millitokens. A
@@ -361,20 +282,20 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 // validateLimits checks the limits that stand in for stored ones. A bucket does not have those which follow the time.
 func (r *Request) validateLimits() error {
 	for i := range r.Limits {
-		l := &r.Limits[i]
-		reason := "has windows, and must be stored"
-		isQuota := l.Resets != "" || l.Session != 0
+		l, reason := &r.Limits[i], ""
 		switch {
-		case isQuota:
+		case l.Resets != "" || l.Session != 0:
 			reason = "is a quota, which must be stored"
 		case l.Term != 0:
 			reason = "is of slots, which must be stored"
 		case l.Mode != ModeEnforced:
 			reason = "is " + string(l.Mode) + ", and must be stored"
-		case l.Windows == "":
+		case l.Windows != "":
+			reason = "has windows, and must be stored"
+		case len(grammar.Shares(l.Floors)) > 0:
 			reason = "has guaranteed shares, and must be stored"
 		}
-		if isQuota || l.Windows != "" || l.Term != 0 || l.Mode != ModeEnforced || len(grammar.Shares(l.Floors)) > 0 {
+		if reason != "" {
 			return &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: reason}
 		}
 	}
