@@ -240,8 +240,8 @@ func (l *loader) limit(owner string, p document.Pair) *Limit {
 		"unit":  func(n *yaml.Node) { limit.Unit = l.unit(n, what) },
 	}, "rate")
 	if burst > 0 {
-		if limit.Resets != "" || limit.Session != 0 {
-			l.Errorf(limit.Pos, "%s: burst is for limits that refill, and not for quotas", what)
+		if limit.Resets != "" || limit.Session != 0 || limit.Term != 0 {
+			l.Errorf(limit.Pos, "%s: burst is for limits that refill, and neither for quotas nor for slots", what)
 		}
 		limit.Capacity = burst
 	}
