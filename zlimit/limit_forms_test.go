@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,15 +138,22 @@ func jsonOf(t *testing.T, l zlimit.Limit) []byte {
 func TestLimitForms(t *testing.T) {
 	const file = "testdata/limit_forms.txt"
 	var got strings.Builder
+	edited := make([]bool, reflect.TypeFor[zlimit.Limit]().NumField())
 	for _, kind := range limitKinds {
 		for _, e := range append([]limitEdit{{"as it is", func(*zlimit.Limit) {}}}, limitEdits()...) {
 			l := kind
 			if e.edit(&l); l == kind && e.name != "as it is" {
 				continue
 			}
+			for field := range edited {
+				edited[field] = edited[field] || !reflect.ValueOf(l).Field(field).Equal(reflect.ValueOf(kind).Field(field))
+			}
 			fmt.Fprintf(&got, "%s, %s\n", kind.Name, e.name)
 			writeForms(t, &got, l)
 		}
+	}
+	if at := slices.Index(edited, false); at >= 0 {
+		t.Errorf("limitEdits has no value for the field %s", reflect.TypeFor[zlimit.Limit]().Field(at).Name)
 	}
 	if *updateForms {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte(got.String()), 0o600))
