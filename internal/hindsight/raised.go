@@ -13,42 +13,80 @@ import (
 // A raise of a budget adds nothing to its running period. The bucket does not show what that began with, once a request has brought it in
 // line: the audit log does.
 
-// Raised returns what the running period of a budget began with, in tokens, if the budget was raised since and the raise does not hold yet. It
-// returns false for other limits, for prepaid ones, and where nothing is known of a raise. Usage distinguishes a period that began after the
-// raise from one that began before: what is used and what is left are together its amount. Without usage it began before.
+// A Raise is that of a budget in its running period, which holds from the next period on.
+type Raise struct {
+	Least int64 // what the running period began with at least, tokens
+	Most  int64 // and at most; the same where it is known
+}
+
+// Known reports whether it is known what the running period began with.
+func (r Raise) Known() bool { return r.Least == r.Most }
+
+// Raised returns what the running period of a budget began with, if the budget was raised since and the raise may not hold yet. It returns false
+// for other limits, for prepaid ones, and where nothing is known of a raise.
 //
-// It costs the queries of [Past.History] for the events since the period began, and for a raised budget the hours of its usage since then.
-func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (was int64, raised bool, err error) {
+// Usage distinguishes a period that began after the raise from one that began before: what is used and what is left are together its amount.
+// Without usage, the amounts remain that the budget had in the period, with as much left as the bucket has, and no more used than the bucket has
+// counted since it was created.
+//
+// It costs the queries of [Past.History] for the events since the period began, and for a raised budget the hours of its usage since then, or
+// the buckets of the entity.
+func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (r Raise, raised bool, err error) {
 	since, ok := began(s, now)
 	if !ok {
-		return 0, false, nil
+		return r, false, nil
 	}
 	p := New(l, s.Resource)
 	p.since = since
 	h, err := p.History(ctx, s.Entity, s.Resource)
 	if err != nil {
-		return 0, false, err
+		return r, false, err
 	}
 	all := h.Stretches(s.Limit.Name, since, now)
-	if len(all) == 0 || all[0].Limit == nil {
-		return 0, false, nil
+	if len(all) == 0 || all[0].Limit == nil || all[0].Limit.Capacity >= s.Limit.Capacity || all[0].Limit.Windows != "" {
+		return r, false, nil
 	}
-	more := s.Carried + s.Granted
-	was = all[0].Limit.Capacity
-	if was >= s.Limit.Capacity || all[0].Limit.Windows != "" || s.Available > was+more {
-		return 0, false, nil
-	}
+	all = append(all, Stretch{Limit: &s.Limit})
+	left := s.Available - s.Carried - s.Granted
 	used, err := p.used(ctx, s, since, now)
-	if err != nil {
-		return 0, false, err
+	switch {
+	case err != nil:
+		return r, false, err
+	case used > 0:
+		was := nearest(all, float64(left)+used)
+		r = Raise{was, was}
+	default:
+		if r, err = p.possible(ctx, s, all, left); err != nil {
+			return r, false, err
+		}
 	}
-	if used > 0 {
-		was = nearest(append(all, Stretch{Limit: &s.Limit}), float64(s.Available-more)+used)
+	return r, r.Least < s.Limit.Capacity, nil
+}
+
+// possible returns the least and the most of the capacities that leave so much of a budget.
+func (p *Past) possible(ctx context.Context, s *zlimit.Status, all []Stretch, left int64) (r Raise, err error) {
+	most := int64(math.MaxInt64) // that was used
+	for b, err := range p.limiter.Entities.Buckets(ctx, s.Entity) {
+		if err != nil {
+			return r, err
+		}
+		if b.Resource == s.Resource {
+			most = b.Consumed[s.Limit.Name].Tokens()
+			break
+		}
 	}
-	if was >= s.Limit.Capacity {
-		return 0, false, nil
+	r = Raise{s.Limit.Capacity, 0}
+	for i := range all {
+		limit := all[i].Limit
+		if limit == nil {
+			continue
+		}
+		if used := limit.Capacity - left; used >= 0 && used <= most {
+			r.Least, r.Most = min(r.Least, limit.Capacity), max(r.Most, limit.Capacity)
+		}
 	}
-	return was, true, nil
+	r.Most = max(r.Most, r.Least)
+	return r, nil
 }
 
 // nearest returns the capacity among stretches that is nearest to an amount.

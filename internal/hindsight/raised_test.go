@@ -21,13 +21,18 @@ func TestRaised(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, c := range map[string]struct {
 		first, used, then, used2 int64
-		counted                  bool // by an aggregator
-		want                     int64
+		before                   int64 // what was used in the period before
+		counted                  bool  // by an aggregator
+		want, most               int64
 	}{
 		"in use":                      {first: 200, used: 150, then: 1000, want: 200},
 		"in use, counted":             {first: 200, used: 150, then: 1000, counted: true, want: 200},
 		"used after it, too":          {first: 200, used: 150, then: 1000, used2: 20, counted: true, want: 200},
 		"before the first use":        {first: 200, then: 1000, used2: 100},
+		"known by the count":          {first: 200, used: 150, then: 250, used2: 20, want: 200},
+		"either":                      {first: 200, then: 250, used2: 90, want: 200, most: 250},
+		"in use, and before":          {before: 2000, first: 2000, used: 1500, then: 2200, want: 2000, most: 2200},
+		"in use, and before, counted": {before: 2000, first: 2000, used: 1500, then: 2200, counted: true, want: 2000},
 		"before it, used up, counted": {first: 200, then: 1000, used2: 950, counted: true},
 		"lowered":                     {first: 200, used: 150, then: 100},
 		"the same":                    {first: 200, used: 150, then: 200},
@@ -69,6 +74,11 @@ func TestRaised(t *testing.T) {
 				}
 				now = now.Add(time.Hour)
 			}
+			if c.before > 0 {
+				now = now.AddDate(0, -1, 0)
+				step(c.first, c.before)
+				now = time.Date(2026, 3, 5, 10, 0, 0, 0, time.UTC)
+			}
 			step(c.first, c.used)
 			step(c.then, c.used2)
 			if c.counted {
@@ -78,9 +88,10 @@ func TestRaised(t *testing.T) {
 			}
 			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "acme", Resource: "pay"})
 			check.Fatal(t, "Available()", err)
-			was, ok, err := hindsight.Raised(t.Context(), l, &statuses[0], now)
-			if err != nil || was != c.want || ok != (c.want > 0) {
-				t.Errorf("Raised() = %d, %t, %v, want %d of %d with %d left", was, ok, err, c.want, c.then, statuses[0].Available)
+			r, ok, err := hindsight.Raised(t.Context(), l, &statuses[0], now)
+			want := hindsight.Raise{Least: c.want, Most: max(c.want, c.most)}
+			if err != nil || ok != (c.want > 0) || ok && r != want || r.Known() != (c.most == 0) {
+				t.Errorf("Raised() = %+v, %t, %v, want %+v of %d with %d left", r, ok, err, want, c.then, statuses[0].Available)
 			}
 			now = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 			if _, ok, err := hindsight.Raised(t.Context(), l, &statuses[0], now); ok || err != nil {

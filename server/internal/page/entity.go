@@ -175,13 +175,18 @@ func (p *page) rowOf(ctx context.Context, st zlimit.Status, id string, sources m
 // raised shows the budget of the running period in the row of one that was raised since: the raise holds from the next period on.
 func (p *page) raised(ctx context.Context, row *limitRow, st zlimit.Status) error {
 	now, is := p.Now(), st.Limit.Capacity
-	was, ok, err := hindsight.Raised(ctx, p.Limiter, &st, now)
+	r, ok, err := hindsight.Raised(ctx, p.Limiter, &st, now)
 	if !ok || err != nil {
 		return err
 	}
-	st.Limit.Capacity = was
+	st.Limit.Capacity = r.Least
 	row.Cell = statusCell(&st, now)
-	row.When = fmt.Sprintf("raised to %s, which holds from %s on; %s", amount(st.Limit.Name, float64(is)), moment(st.ResetsAt, now, zoneOf(&st.Limit)), row.When)
+	tokens := func(n int64) string { return amount(st.Limit.Name, float64(n)) }
+	text := fmt.Sprintf("raised to %s, which holds from %s on", tokens(is), moment(st.ResetsAt, now, zoneOf(&st.Limit)))
+	if !r.Known() {
+		text += fmt.Sprintf("; without usage it is not known what the running period began with: %s to %s", tokens(r.Least), tokens(r.Most))
+	}
+	row.When = text + "; " + row.When
 	return nil
 }
 

@@ -98,9 +98,9 @@ func (p *page) beforeRaise(ctx context.Context, q *usageQuery, f *zlimit.Forecas
 		if s.Entity != f.Entity || s.Resource != f.Resource || s.Limit.Name != f.Limit {
 			continue
 		}
-		was, ok, err := hindsight.Raised(ctx, p.Limiter, s, q.now)
+		r, ok, err := hindsight.Raised(ctx, p.Limiter, s, q.now)
 		if ok {
-			f.Capacity -= s.Limit.Capacity - was
+			f.Capacity -= s.Limit.Capacity - r.Least
 		}
 		return err
 	}

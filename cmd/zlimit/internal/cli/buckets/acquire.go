@@ -97,6 +97,8 @@ type rejection struct {
 	RetryAfterSeconds *json.Number    `json:"retry_after_seconds"` // null for never
 	RefusedBy         []refusal       `json:"refused_by"`          // the strictest first
 	Limits            zlimit.Statuses `json:"limits"`
+
+	Raised []budgets.Raised `json:"raised,omitempty"`
 }
 
 // A refusal is a limit that refuses a request, and whose it is.
@@ -140,25 +142,30 @@ type granted struct {
 }
 
 func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFlag) error {
-	got, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (granted, error) {
-		if wait.given {
-			return waitFor(ctx, sh, l, r, wait.longest)
-		}
-		lease, err := l.Acquire(ctx, r)
-		return granted{lease: lease}, err
-	}, zlimit.WithFailurePolicy(r.OnUnavailable)) // for an outage that is there already
+	var raised []budgets.Raised
 	var exceeded *zlimit.ExceededError
+	got, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (got granted, err error) {
+		if wait.given {
+			got, err = waitFor(ctx, sh, l, r, wait.longest)
+		} else {
+			got.lease, err = l.Acquire(ctx, r)
+		}
+		if errors.As(err, &exceeded) {
+			raised = budgets.RaisedOf(ctx, l, exceeded.Statuses, sh.Now())
+		}
+		return got, err
+	}, zlimit.WithFailurePolicy(r.OnUnavailable)) // for an outage that is there already
 	switch {
 	case errors.As(err, &exceeded):
-		return errors.Join(reject(sh, exceeded, wait), shell.ErrRejected)
+		return errors.Join(reject(sh, exceeded, raised, wait), shell.ErrRejected)
 	case err != nil:
 		return err
 	}
 	return admit(sh, got, wait)
 }
 
-func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
-	told := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
+func reject(sh *shell.Shell, e *zlimit.ExceededError, raised []budgets.Raised, wait waitFlag) error {
+	told := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e), Raised: raised}
 	after := e.RetryAfter()
 	if after < zlimit.Never {
 		seconds := grammar.Seconds(after)
@@ -177,7 +184,7 @@ func reject(sh *shell.Shell, e *zlimit.ExceededError, wait waitFlag) error {
 		default:
 			p.Linef("rejected by %v, retry after %s", told.RefusedBy[0], show.Brief(after))
 		}
-		p.Statuses(e.Statuses, true)
+		budgets.Print(p, e.Statuses, true, raised)
 	})
 }
 
@@ -360,10 +367,7 @@ func (a *availability) write(p *show.Page) {
 		from = "limits of the level " + string(a.Source)
 	}
 	p.Linef("%s/%s, %s", a.Entity, a.Resource, from)
-	p.Statuses(budgets.Held(a.Limits, a.Raised), false)
-	for i := range a.Raised {
-		p.Linef("%s", a.Raised[i].Line())
-	}
+	budgets.Print(p, a.Limits, false, a.Raised)
 	for _, l := range a.Least {
 		if l.Level != "entity" {
 			p.Linef("more than %s is refused by %v", show.Amount(l.Limit, max(l.Available, 0)), l.refusal)

@@ -3,7 +3,6 @@ package budgets
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
@@ -16,8 +15,9 @@ type Raised struct {
 	Entity   string    `json:"entity"`
 	Resource string    `json:"resource"`
 	Limit    string    `json:"limit"`
-	Was      int64     `json:"was"` // that the running period began with, tokens
-	Is       int64     `json:"is"`  // from the next period on
+	Was      int64     `json:"was"`                  // that the running period began with at least, tokens
+	Most     int64     `json:"was_at_most,omitzero"` // where that is not known
+	Is       int64     `json:"is"`                   // from the next period on
 	From     time.Time `json:"from"`
 }
 
@@ -25,29 +25,57 @@ type Raised struct {
 func RaisedOf(ctx context.Context, l *zlimit.RateLimiter, statuses zlimit.Statuses, now time.Time) (all []Raised) {
 	for i := range statuses {
 		s := &statuses[i]
-		if was, ok, err := hindsight.Raised(ctx, l, s, now); err == nil && ok {
-			all = append(all, Raised{s.Entity, s.Resource, s.Limit.Name, was, s.Limit.Capacity, s.ResetsAt})
+		r, ok, err := hindsight.Raised(ctx, l, s, now)
+		if err != nil || !ok {
+			continue
 		}
+		raised := Raised{Entity: s.Entity, Resource: s.Resource, Limit: s.Limit.Name, Was: r.Least, Is: s.Limit.Capacity, From: s.ResetsAt}
+		if !r.Known() {
+			raised.Most = r.Most
+		}
+		all = append(all, raised)
 	}
 	return all
 }
 
-// Held returns statuses with the budgets of the running periods.
-func Held(statuses zlimit.Statuses, all []Raised) zlimit.Statuses {
-	statuses = slices.Clone(statuses)
-	for i := range statuses {
-		s := &statuses[i]
-		for _, r := range all {
-			if r.Entity == s.Entity && r.Resource == s.Resource && r.Limit == s.Limit.Name {
-				s.Limit.Capacity = r.Was
-			}
+// Capacity writes the capacity of a limit in its running period. Where it is not known what the period began with, it says from what to what.
+func Capacity(all []Raised, s *zlimit.Status) string {
+	r := Of(all, s)
+	switch {
+	case r == nil:
+		return show.Amount(s.Limit.Name, s.Now().Capacity)
+	case r.Most > 0:
+		return show.Amount(r.Limit, r.Was) + " to " + show.Amount(r.Limit, r.Most)
+	default:
+		return show.Amount(r.Limit, r.Was)
+	}
+}
+
+// Print prints where limits stand, with the capacities of the running periods, and from when raised ones hold.
+func Print(p *show.Page, statuses zlimit.Statuses, requested bool, all []Raised) {
+	p.Statuses(statuses, requested, func(s *zlimit.Status) string { return Capacity(all, s) })
+	for i := range all {
+		p.Linef("%s", all[i].Line())
+	}
+}
+
+// Of returns the raise of a limit, nil for none.
+func Of(all []Raised, s *zlimit.Status) *Raised {
+	for i := range all {
+		if r := &all[i]; r.Entity == s.Entity && r.Resource == s.Resource && r.Limit == s.Limit.Name {
+			return r
 		}
 	}
-	return statuses
+	return nil
 }
 
 // Line says from when the budget holds.
 func (r *Raised) Line() string {
-	return fmt.Sprintf("%s of %s for %s was raised to %s, which holds from %s on", r.Limit, r.Entity, r.Resource, show.Amount(r.Limit, r.Is),
+	line := fmt.Sprintf("%s of %s for %s was raised to %s, which holds from %s on", r.Limit, r.Entity, r.Resource, show.Amount(r.Limit, r.Is),
 		r.From.UTC().Format("2006-01-02T15:04Z"))
+	if r.Most > 0 {
+		line += fmt.Sprintf("; without usage it is not known what the running period began with: %s to %s",
+			show.Amount(r.Limit, r.Was), show.Amount(r.Limit, r.Most))
+	}
+	return line
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Statuses writes where limits stand, in view of a request or as they are. Entities are named if there are several:
-// a request is charged to parents too.
-func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
+// a request is charged to parents too. The function writes the capacity of a limit without what is beyond it.
+func (p *Page) Statuses(statuses zlimit.Statuses, requested bool, capacity func(*zlimit.Status) string) {
 	several := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Entity != statuses[0].Entity })
 	wider := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Wider > 0 })
 	header := []string{"limit", "available>", "capacity>", "refill>"}
@@ -34,7 +34,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), Amount(s.Limit.Name, s.Now().Capacity) + beyond(s), Refill(s.Limit) + foreseen(s)}
+		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), capacity(&s) + beyond(s), Refill(s.Limit) + foreseen(s)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}

@@ -67,12 +67,11 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 		p.Linef("team %s", found.Team)
 		var rows [][]string
 		for _, b := range found.Budgets {
-			s := budgets.Held(zlimit.Statuses{b.Status}, found.Raised)[0]
-			rows = append(rows, []string{"team", b.Resource, show.Amount(s.Limit.Name, s.Available), show.Amount(s.Limit.Name, s.Now().Capacity), show.Refill(s.Limit)})
+			rows = append(rows, rowOf("team", &b.Status, found.Raised))
 		}
 		for _, k := range found.Keys {
-			for _, s := range budgets.Held(k.Budgets, found.Raised) {
-				rows = append(rows, []string{"key " + k.Key, s.Resource, show.Amount(s.Limit.Name, s.Available), show.Amount(s.Limit.Name, s.Now().Capacity), show.Refill(s.Limit)})
+			for i := range k.Budgets {
+				rows = append(rows, rowOf("key "+k.Key, &k.Budgets[i], found.Raised))
 			}
 			if len(k.Budgets) == 0 {
 				rows = append(rows, []string{"key " + k.Key, "", "", "", "the team's"})
@@ -95,6 +94,11 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 			}
 		}
 	})
+}
+
+// rowOf returns the row of a budget.
+func rowOf(whose string, s *zlimit.Status, raised []budgets.Raised) []string {
+	return []string{whose, s.Resource, show.Amount(s.Limit.Name, s.Available), budgets.Capacity(raised, s), show.Refill(s.Limit)}
 }
 
 // statuses returns where the budgets of the team and of its keys stand.

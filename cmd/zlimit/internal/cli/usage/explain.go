@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
@@ -63,6 +64,8 @@ type TimeLine struct {
 	Moments  []Moment        `json:"moments"`
 	Now      zlimit.Statuses `json:"now"`   // of the entity and of its parents
 	Notes    []string        `json:"notes"` // what is not kept
+
+	Raised []budgets.Raised `json:"raised,omitempty"` // of Now
 }
 
 // ExplainCommand returns the command explain.
@@ -156,7 +159,7 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	if err != nil {
 		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(err))
 	}
-	t.Now = statuses
+	t.Now, t.Raised = statuses, budgets.RaisedOf(ctx, l, statuses, e.now)
 	return &t, nil
 }
 
@@ -224,7 +227,7 @@ func (t *TimeLine) write(sh *shell.Shell, p *show.Page) error {
 	if len(t.Now) > 0 {
 		p.Linef("")
 		p.Linef("now:")
-		p.Statuses(t.Now, false)
+		budgets.Print(p, t.Now, false, t.Raised)
 	}
 	for _, note := range t.Notes {
 		for _, line := range sh.Folded("note: " + note) {

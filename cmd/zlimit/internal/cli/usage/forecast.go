@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -21,8 +22,9 @@ func forecastCommand(sh *shell.Shell) *cobra.Command {
 quotas, session quotas and prepaid limits. The rate is that of the last seven
 days, with a part of its own for each weekday if that fits the last weeks
 better. Earliest and latest are the same with the consumption of the last 24
-hours. A budget that lasts until its reset shows -. It follows from usage, so an
-aggregator must run.`,
+hours. A budget that lasts until its reset shows -. The capacity of a budget
+that was raised is that of its running period: a note says from when the raise
+holds. All of it follows from usage, so an aggregator must run.`,
 		Example: `  zlimit usage forecast --entity acme --resource gpt`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,13 +33,20 @@ aggregator must run.`,
 					return shell.Usagef("usage forecast: --%s is missing; see zlimit usage forecast --help", flag)
 				}
 			}
-			forecasts, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Forecast, error) {
-				return l.Usage.Forecast(ctx, entity, resource)
+			var raised []budgets.Raised
+			forecasts, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (all []zlimit.Forecast, err error) {
+				if all, err = l.Usage.Forecast(ctx, entity, resource); err == nil {
+					raised = heldNow(ctx, sh, l, zlimit.AvailableQuery{Entity: entity, Resource: resource, Parents: true}, all)
+				}
+				return all, err
 			})
 			if err != nil {
 				return err
 			}
-			return printForecasts(sh, entity, resource, forecasts)
+			for i := range raised {
+				sh.Note("note: " + raised[i].Line())
+			}
+			return printForecasts(sh, entity, resource, forecasts, raised)
 		},
 	}
 	cmd.Flags().StringVar(&entity, "entity", "", "budgets of an `entity`")
@@ -46,7 +55,26 @@ aggregator must run.`,
 	return cmd
 }
 
-func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit.Forecast) error {
+// heldNow makes the capacities of forecasts those of the running periods, and returns the budgets that were raised in them. Where it is not known
+// what a period began with, the capacity is the least.
+func heldNow(
+	ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, q zlimit.AvailableQuery, forecasts []zlimit.Forecast,
+) []budgets.Raised {
+	statuses, err := l.Available(ctx, q)
+	if err != nil { // the forecasts have what is known
+		return nil
+	}
+	raised := budgets.RaisedOf(ctx, l, statuses, sh.Now())
+	for i := range forecasts {
+		f := &forecasts[i]
+		if r := budgets.Of(raised, &zlimit.Status{Entity: f.Entity, Resource: f.Resource, Limit: zlimit.Limit{Name: f.Limit}}); r != nil {
+			f.Capacity -= r.Is - r.Was
+		}
+	}
+	return raised
+}
+
+func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit.Forecast, raised []budgets.Raised) error {
 	limit := func(f zlimit.Forecast) string { return f.Limit }
 	tokens := func(of func(zlimit.Forecast) float64) func(zlimit.Forecast) zlimit.Quantity {
 		return func(f zlimit.Forecast) zlimit.Quantity { return zlimit.Quantity(of(f)) * zlimit.Token }
@@ -60,7 +88,10 @@ func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit
 		}, of).Where(func(f zlimit.Forecast) bool { return !sh.Output.CSV || !of(f).IsZero() })
 	}
 	l := shell.Listing[zlimit.Forecast]{
-		Value: map[string]any{"forecasts": forecasts}, Rows: forecasts,
+		Value: struct {
+			Forecasts []zlimit.Forecast `json:"forecasts"`
+			Raised    []budgets.Raised  `json:"raised,omitempty"`
+		}{forecasts, raised}, Rows: forecasts,
 		None: fmt.Sprintf("%s has no budget for resource %s", entity, resource),
 		Columns: []show.Column[zlimit.Forecast]{
 			show.Text("entity", func(f zlimit.Forecast) string { return f.Entity }),
