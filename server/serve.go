@@ -79,33 +79,27 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	if err != nil {
 		return nil, err
 	}
-	events := api.NewEvents()
-	observed := func(namespace string) zlimit.Option {
-		return zlimit.WithObserver(zlimit.Observers(observer, events.Observer(namespace)))
+	events, recent := api.NewEvents(), page.NewRecent(nil)
+	observed := func(namespace string, more ...zlimit.Observer) []zlimit.Option {
+		own := []zlimit.Option{zlimit.WithObserver(zlimit.Observers(append(more, observer, events.Observer(namespace))...))}
+		if config.Setup {
+			own = append(own, zlimit.WithSetup())
+		}
+		return own
 	}
-	recent := page.NewRecent(nil)
+	own := []zlimit.Option{zlimit.WithLogger(logger), zlimit.WithConfigTTL(configTTL)}
 	if config.Dashboard { // it shows the namespace of the file alone
 		s.open = token.NewOpen(nil)
-		both := zlimit.Observers(observer, events.Observer(config.Namespace), recent.Observe)
-		opts = append([]zlimit.Option{zlimit.WithObserver(both), zlimit.WithRejectionReports(zlimit.RejectionReports{})}, opts...)
+		own = slices.Concat(own, observed(config.Namespace, recent.Observe), []zlimit.Option{zlimit.WithRejectionReports(zlimit.RejectionReports{})})
 	} else {
-		opts = append([]zlimit.Option{observed(config.Namespace)}, opts...)
+		own = append(own, observed(config.Namespace)...)
 	}
-	opts = append([]zlimit.Option{zlimit.WithLogger(logger), zlimit.WithConfigTTL(configTTL)}, opts...)
-	opts = append(opts, zlimit.WithNamespace(config.Namespace))
-	if config.Setup {
-		opts = append(opts, zlimit.WithSetup())
-	}
-	if s.limiter, err = zlimit.Open(ctx, config.Store, opts...); err != nil {
+	if s.limiter, err = zlimit.Open(ctx, config.Store, append(append(own, opts...), zlimit.WithNamespace(config.Namespace))...); err != nil {
 		return nil, err
 	}
 	s.ping = rarely(s.limiter.Ping)
 	for _, name := range config.Namespaces {
-		more := []zlimit.Option{observed(name)}
-		if config.Setup {
-			more = append(more, zlimit.WithSetup())
-		}
-		if s.others[name], err = s.limiter.Namespace(ctx, name, more...); err != nil {
+		if s.others[name], err = s.limiter.Namespace(ctx, name, observed(name)...); err != nil {
 			return nil, fmt.Errorf("namespaces: %q: %w", name, err)
 		}
 	}

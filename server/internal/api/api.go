@@ -4,6 +4,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -120,9 +121,9 @@ func (h *handler) routes() []route {
 
 // New returns the handler of all paths below /v1/. It is safe for concurrent use.
 func New(o Options) http.Handler {
-	if o.Namespace == "" {
-		o.Namespace = zlimit.DefaultNamespace
-	}
+	o.Namespace = cmp.Or(o.Namespace, zlimit.DefaultNamespace)
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1000)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Callers == nil {
 		anyone := auth.Anyone(o.Namespace)
 		o.Callers = func() *auth.Callers { return anyone }
@@ -132,12 +133,6 @@ func New(o Options) http.Handler {
 		_, _ = rand.Read(key) // which never fails
 		signer, _ := token.NewSigner(token.Key{ID: "process", Secret: key})
 		o.Tokens = func() *token.Signer { return signer }
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.MaxWaiting <= 0 {
-		o.MaxWaiting = 1000
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -236,7 +231,7 @@ func (h *handler) admit(c *call, rt route) (err error) {
 		}
 		return refuse(http.StatusUnauthorized, "unauthorized", "No valid key", detail)
 	}
-	if !mayAny(c.caller, rt.role) {
+	if !c.caller.MayAny(rt.role) {
 		return refuse(http.StatusForbidden, "forbidden", "Role missing", "The call needs the role "+roleText(rt.role)+".")
 	}
 	named := c.r.Header.Get("Zlimit-Namespace")
@@ -250,16 +245,6 @@ func (h *handler) admit(c *call, rt route) (err error) {
 		return refuse(http.StatusForbidden, "forbidden", "Wrong namespace", "The server does not serve this namespace.")
 	}
 	return nil
-}
-
-// mayAny reports whether a caller has one of some roles.
-func mayAny(caller *auth.Principal, roles auth.Role) bool {
-	for _, role := range []auth.Role{auth.Acquire, auth.Read, auth.Admin} {
-		if roles&role != 0 && caller.May(role) {
-			return true
-		}
-	}
-	return false
 }
 
 func roleText(role auth.Role) string {

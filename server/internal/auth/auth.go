@@ -81,6 +81,9 @@ type Principal struct {
 // May reports whether the principal has a role.
 func (p *Principal) May(role Role) bool { return p.roles&role == role }
 
+// MayAny reports whether the principal has one of some roles.
+func (p *Principal) MayAny(roles Role) bool { return p.roles&roles != 0 }
+
 // Namespace returns the namespace of a request that names one, or "" for none. It returns false for one that the principal may not
 // use.
 func (p *Principal) Namespace(named string) (string, bool) {

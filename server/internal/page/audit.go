@@ -48,12 +48,10 @@ func (p *page) audit(ctx context.Context, r *http.Request, _ User) (view, error)
 	}
 	if len(body.Rows) == 0 {
 		v.Head.say("", "No one changed anything in %s", back.text)
-		v.Footer = "Every change writes its event in the same transaction. Events are kept for 90 days, unless the system says otherwise."
 		return v, nil
 	}
 	c := &body.Rows[0]
 	v.Head.say("", "%s was the last to change something, %s ago: %s %s", c.Who, span(p.Now().Sub(c.Time).Round(time.Second)), c.Subject, c.What)
 	v.Lead = lead("%s by %s in %s. Times are in UTC.", moreThan(body.More, plural(len(body.Rows), "change")), plural(len(people), "person"), back.text)
-	v.Footer = "Every change writes its event in the same transaction. Names are those that programs and this page gave, as they were. Events are kept for 90 days, unless the system says otherwise."
 	return v, nil
 }

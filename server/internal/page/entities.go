@@ -43,6 +43,5 @@ func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, err
 		v.Head.say("", "%s stored", moreThan(more, plural(n, "entity is")))
 	}
 	v.Lead = template.HTML(`An entity need not be stored to be limited. Type its whole name to look at one that is not.`)
-	v.Footer = "Read from the store now."
 	return v, nil
 }

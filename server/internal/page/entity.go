@@ -108,7 +108,6 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	}
 	refusals := slices.DeleteFunc(together(p.Recent.pulse(resource).Refusals, &reported), func(of refusedBy) bool { return of.entity != id || of.resource != resource })
 	p.entityHead(&v, body, statuses, refusals)
-	v.Footer = "Balances are of the whole fleet, read from the store now. Refusals are what processes report, up to two minutes late."
 	return v, nil
 }
 
@@ -279,11 +278,7 @@ func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses, r
 	}
 	var worst *zlimit.Status
 	for i := range statuses {
-		st := &statuses[i]
-		if st.Limit.Mode != zlimit.ModeEnforced {
-			continue
-		}
-		if worst == nil || shareOf(st) < shareOf(worst) || shareOf(st) == shareOf(worst) && st.Available < worst.Available {
+		if st := &statuses[i]; st.Limit.Mode == zlimit.ModeEnforced && (worst == nil || cmp.Or(cmp.Compare(shareOf(st), shareOf(worst)), cmp.Compare(st.Available, worst.Available)) < 0) {
 			worst = st
 		}
 	}

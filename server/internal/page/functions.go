@@ -19,6 +19,7 @@ var functions = template.FuncMap{
 	"sparkline": sparkline,
 	"span":      span,
 	"clock":     func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"day":       func(t time.Time) string { return t.UTC().Format("2 January") },
 	"lower":     strings.ToLower,
 	"titled":    titled,
 	"entity":    entityURL,

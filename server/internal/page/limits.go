@@ -70,7 +70,6 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 	if soft > 0 {
 		v.Lead += lead(" %s soft or shadow, and rejects nothing.", plural(soft, "limit is"))
 	}
-	v.Footer = "Read from the store now."
 	return v, nil
 }
 

@@ -67,7 +67,6 @@ func (p *page) previewLimits(ctx context.Context, r *http.Request, _ User) (view
 		v.Head.say("", "This changes %s, and every entity keeps room", plural(body.Buckets, "bucket"))
 	}
 	v.Lead = lead("Nothing is saved yet. Balances stay as they are, up to the new capacity: a raise adds no tokens by itself, and they flow in or come with the next period.")
-	v.Footer = "A capacity unit of DynamoDB is 1 KB written. Buckets are those listed now; an entity that has not called for long has none, and starts full."
 	return v, nil
 }
 

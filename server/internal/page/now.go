@@ -98,7 +98,6 @@ func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if body.Changes, err = p.justChanged(ctx); err != nil {
 		return v, err
 	}
-	v.Footer = fmt.Sprintf("Balances are of the whole fleet, read from the store at %s UTC. Refusals are from this server without delay, and from other processes up to two minutes later. Admissions, waiting and the store's time are of this server alone.", at.UTC().Format("15:04:05"))
 	return v, nil
 }
 

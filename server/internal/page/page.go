@@ -153,7 +153,6 @@ type view struct {
 	Lead     template.HTML
 	Live     bool // whether it is kept up to date
 	At       time.Time
-	Footer   string
 	Body     any
 	User     User
 	Store    string

@@ -43,31 +43,32 @@ func (p *page) nowHead(v *view, body *nowBody, all []standing, refusals []refuse
 		v.Lead = lead("No entity has a bucket here.")
 		return
 	}
-	bad := int64(len(refusing))
-	rest := "every entity has room"
+	bad, usedUp, disabled := int64(len(refusing)), counts[rankUsedUp], counts[rankDisabled]
 	if bad > 0 {
 		v.Head.say("no", "%s refused", plural(bad, "entity is"))
-		rest = "the rest has room"
 	} else {
 		v.Head.say("", "no one is refused")
 	}
-	if n := counts[rankUsedUp]; n > 0 {
+	if usedUp > 0 {
 		v.Head.say("", ", ")
-		v.Head.say("low", "%s used up", plural(n, "budget is"))
-		rest = "the rest has room"
+		v.Head.say("low", "%s used up", plural(usedUp, "budget is"))
 	}
-	if n := counts[rankDisabled]; n > 0 {
+	if disabled > 0 {
 		v.Head.say("", ", ")
-		v.Head.say("low", "%d disabled", n)
-		rest = "the rest has room"
+		v.Head.say("low", "%d disabled", disabled)
 	}
 	if n := int64(pulse.Waits.N); n > 0 {
 		v.Head.say("", ", %s", plural(n, "call waits"))
 	}
-	if n := counts[rankLow] + counts[rankOwes]; n > 0 && bad == 0 {
-		v.Head.say("", ", %s low", map[bool]string{true: "1 runs", false: fmt.Sprintf("%d run", n)}[n == 1])
-	} else {
-		v.Head.say("", ", %s", rest)
+	switch n := counts[rankLow] + counts[rankOwes]; {
+	case bad == 0 && n == 1:
+		v.Head.say("", ", 1 runs low")
+	case bad == 0 && n > 1:
+		v.Head.say("", ", %d run low", n)
+	case bad+usedUp+disabled > 0:
+		v.Head.say("", ", the rest has room")
+	default:
+		v.Head.say("", ", every entity has room")
 	}
 	entities := plural(len(all), "entity has") + " a bucket here."
 	if len(refusals) == 0 {
@@ -109,12 +110,8 @@ func causesOf(refusals []refusedBy) (causes []refusedBy, total int64) {
 // status returns where the limit of a refusal stands.
 func statusOf(all []standing, entity, limit string) *zlimit.Status {
 	for i := range all {
-		if all[i].Entity == entity {
-			for j := range all[i].Statuses {
-				if st := &all[i].Statuses[j]; st.Limit.Name == limit {
-					return st
-				}
-			}
+		if st, ok := all[i].Statuses.Limit(limit); ok && all[i].Entity == entity {
+			return &st
 		}
 	}
 	return nil
@@ -173,10 +170,11 @@ func (p *page) refusing(all []standing, refusals []refusedBy) []listItem {
 func (p *page) reason(st *zlimit.Status, of *refusedBy) string {
 	now := p.Now()
 	at, ok := p.better(st, of)
-	unit := ""
-	if !isMoney(st.Limit.Name) {
+	name, unit := st.Limit.Name, ""
+	if !isMoney(name) {
 		unit = " tokens"
 	}
+	left, asked := amount(name, float64(max(st.Available, -st.Available)))+unit, amount(name, float64(max(of.Requested, 1)))
 	switch {
 	case st.Limit.Term > 0:
 		return fmt.Sprintf("%d of %d slots are held", st.Held(), st.Limit.Capacity)
@@ -185,13 +183,13 @@ func (p *page) reason(st *zlimit.Status, of *refusedBy) string {
 	case isBudget(&st.Limit) && st.Available <= 0:
 		return "used up, until it is topped up"
 	case st.Available < 0 && ok:
-		return fmt.Sprintf("owes %s%s; room for %s at %s", amount(st.Limit.Name, float64(-st.Available)), unit, amount(st.Limit.Name, float64(max(of.Requested, 1))), moment(at, now, time.UTC))
+		return fmt.Sprintf("owes %s; room for %s at %s", left, asked, moment(at, now, time.UTC))
 	case ok:
-		return fmt.Sprintf("has %s%s; room for %s at %s", amount(st.Limit.Name, float64(st.Available)), unit, amount(st.Limit.Name, float64(max(of.Requested, 1))), moment(at, now, time.UTC))
+		return fmt.Sprintf("has %s; room for %s at %s", left, asked, moment(at, now, time.UTC))
 	case of.RetryAfter == zlimit.Never && isPrepaid(&st.Limit):
-		return fmt.Sprintf("has %s%s, and needs a top-up for a request of %s", amount(st.Limit.Name, float64(st.Available)), unit, amount(st.Limit.Name, float64(of.Requested)))
+		return fmt.Sprintf("has %s, and needs a top-up for a request of %s", left, asked)
 	case of.RetryAfter == zlimit.Never:
-		return fmt.Sprintf("a request of %s can never fit", amount(st.Limit.Name, float64(of.Requested)))
+		return fmt.Sprintf("a request of %s can never fit", asked)
 	default:
 		return "comes back within seconds, again and again"
 	}

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -136,25 +135,23 @@ type cell struct {
 }
 
 func cellOf(s *standing, name string, now time.Time) cell {
-	for i := range s.Statuses {
-		if st := &s.Statuses[i]; st.Limit.Name == name {
-			c := statusCell(st, now)
-			c.Column = name
-			return c
-		}
+	st, ok := s.Statuses.Limit(name)
+	if !ok {
+		return cell{Column: name, Missing: true}
 	}
-	return cell{Column: name, Missing: true}
+	c := statusCell(&st, now)
+	c.Column = name
+	return c
 }
 
 // statusCell is the bar of a limit, and its text.
 func statusCell(st *zlimit.Status, now time.Time) cell {
 	capacity := st.Now().Capacity + st.Carried + st.Granted
-	c := cell{Column: limitName(&st.Limit), Of: "of " + amount(st.Limit.Name, float64(capacity))}
-	c.Of += per(&st.Limit)
 	share := shareOf(st)
-	c.Width = fmt.Sprintf("%.1f%%", 100*share)
-	c.Text = amount(st.Limit.Name, float64(max(st.Available, 0)))
-	c.State = "has room"
+	c := cell{
+		Column: limitName(&st.Limit), Of: "of " + amount(st.Limit.Name, float64(capacity)) + per(&st.Limit), State: "has room",
+		Width: pct(share), Text: amount(st.Limit.Name, float64(max(st.Available, 0))),
+	}
 	switch {
 	case st.Limit.Mode != zlimit.ModeEnforced:
 		c.Class, c.State = "off", string(st.Limit.Mode)
@@ -162,8 +159,7 @@ func statusCell(st *zlimit.Status, now time.Time) cell {
 	case st.Available < 0 && st.Limit.Term == 0:
 		c.State = "in debt"
 		c.Class, c.Text, c.Of = "no", amount(st.Limit.Name, float64(-st.Available))+" owed", ""
-		c.Debt = fmt.Sprintf("%.1f%%", min(max(100*float64(-st.Available)/float64(max(capacity, 1)), 4), 100))
-		c.Width = "0%"
+		c.Width, c.Debt = "0%", pct(min(max(float64(-st.Available)/float64(max(capacity, 1)), 0.04), 1))
 	case st.Available <= 0:
 		c.Class, c.State = "no", "empty"
 	case share < lowShare && (!isBudget(&st.Limit) || runsOut(st, now)):

@@ -89,7 +89,6 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 		}
 	}
 	v.Lead = lead("In the last %s. %s refused in all.", back.text, plural(total, "request was"))
-	v.Footer = "Use is counted by an aggregator, seconds to a minute behind. Refusals are of processes that report them, up to two minutes late; they are kept for seven days, and counts of small ones are estimates."
 	return v, nil
 }
 

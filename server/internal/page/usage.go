@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/zlimit/zlimit-go/server/internal/token"
 )
@@ -25,6 +26,7 @@ type usageBody struct {
 	Before      string // the address of the month before
 	After       string // and after, "" for the future
 	Month       string
+	Complete    time.Time // up to when usage is counted
 	Zone        string
 	Hidden      url.Values
 	HiddenTop   url.Values
@@ -62,7 +64,7 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 		return v, err
 	}
 	v.At = at
-	body := &usageBody{Resources: tabs, Limits: limits, All: q.entity == "", Against: q.from.AddDate(0, 0, -1).Format("January"), Zone: q.zone.String(), Month: q.month()}
+	body := &usageBody{Resources: tabs, Limits: limits, All: q.entity == "", Complete: book.complete, Against: q.from.AddDate(0, 0, -1).Format("January"), Zone: q.zone.String(), Month: q.month()}
 	v.Body = body
 	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {resourceName(q.resource), q.url("/usage", everyone)}}
 	if q.entity != "" {
@@ -111,10 +113,5 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 	}
 	body.Hidden = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "entity": {cmp.Or(q.entity, everyone)}}
 	body.HiddenTop = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "zone": {q.zone.String()}}
-	complete := "No aggregator has said yet how far usage is counted."
-	if !book.complete.IsZero() {
-		complete = "Usage is counted up to " + book.complete.UTC().Format("2 January, 15:04:05") + " UTC."
-	}
-	v.Footer = complete + " Days are of " + q.zone.String() + ". Held amounts are of leases that this server has handed out, and part of what is spent: one that another server settles counts until its end. Forecast: each weekday as in the last four weeks if that fits them better, or else the last seven days; the spread is that of the same days."
 	return v, nil
 }

@@ -63,7 +63,6 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 	}
 	asked := body.Limit != ""
 	p.suggest(body, &read)
-	v.Footer = "The hour under way is replayed up to where usage is counted. A replay knows what was used in each hour, and not when within it: bursts within an hour could be refused as well, so it is the least. It does not know what was refused before. Shadow limits are exact: they are evaluated with every request, and reject nothing."
 	var l zlimit.Limit
 	if body.Limit != "" {
 		if err := l.UnmarshalText([]byte(body.Limit)); err != nil {

@@ -66,7 +66,6 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 		body.Rows = append(body.Rows, past.row(&m))
 	}
 	past.notes(body, line)
-	v.Footer = "Times are in UTC. Refusals are by the minute of the first one in a report, by the strictest limit, as processes report them up to two minutes late. Usage is by hour. Limits of that minute are as audit events have them."
 	return v, nil
 }
 

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -48,9 +49,7 @@ func New(ctx context.Context, config *Config, options Options) (*Service, error)
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}
-	if s.options.Logger == nil {
-		s.options.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.options.Logger = cmp.Or(s.options.Logger, slog.New(slog.DiscardHandler))
 	if m := s.options.Meter; m != nil {
 		var err error
 		if s.counter, err = m.Meter(scope).Int64Counter("zlimitd.ratelimit.hits",
