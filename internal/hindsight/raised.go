@@ -119,13 +119,16 @@ func began(s *zlimit.Status, now time.Time) (time.Time, bool) {
 		return time.Time{}, false
 	case s.Limit.Session > 0:
 		return s.ResetsAt.Add(-s.Limit.Session), !s.ResetsAt.IsZero()
-	case s.Limit.Resets == "":
+	}
+	return Began(&s.Limit, now)
+}
+
+// Began returns when the period of a quota began that a time is in; false for another limit, and for a session quota.
+func Began(l *zlimit.Limit, at time.Time) (time.Time, bool) {
+	times, err := calendar.Parse(l.Resets, l.Zone)
+	if err != nil || l.Resets == "" {
 		return time.Time{}, false
 	}
-	times, err := calendar.Parse(s.Limit.Resets, s.Limit.Zone)
-	if err != nil {
-		return time.Time{}, false
-	}
-	last, ok := times.Last(now.UnixMilli())
+	last, ok := times.Last(at.UnixMilli())
 	return time.UnixMilli(last).UTC(), ok
 }

@@ -144,6 +144,11 @@ func TestReplay(t *testing.T) {
 	if r.over != 2 || r.refused != 10+10 {
 		t.Errorf("replayed() = %+v, want 10 refused on each day", r)
 	}
+	half := zlimit.Cron("tpm", 100, "0 0 * * *; 0 12 * * *", "Europe/Berlin")
+	r = replayed([]float64{80, 30, 90, 20}, from.Add(-13*time.Hour), now, &half) // the third hour begins at noon in Berlin
+	if r.over != 2 || r.refused != 10+10 {
+		t.Errorf("replayed() = %+v, want 10 refused in each half of a day", r)
+	}
 	if r = replayed([]float64{100, 130}, from, from.Add(75*time.Minute), &per); r.over != 1 || r.refused != 130-125 {
 		t.Errorf("replayed() = %+v, want 5 refused in a quarter of an hour under way", r)
 	}

@@ -134,10 +134,10 @@ func parseLimits(text string) ([]zlimit.Limit, error) {
 // again shows the form with what was typed, and why it was not accepted.
 func (p *page) again(ctx context.Context, at zlimit.Level, text string, why error) (view, error) {
 	body, config, err := p.edited(ctx, at)
-	v := view{Screen: "limits/edit", Body: &body, Path: p.limitsPath(), status: http.StatusBadRequest}
+	v := view{Screen: "limits/edit", Body: &body, Path: p.limitsPath(), Status: http.StatusBadRequest}
 	body.Error = "Nothing was saved. " + why.Error()
 	if errors.Is(why, errStale) {
-		v.status = http.StatusConflict
+		v.Status = http.StatusConflict
 		body.Error = "Nothing was saved: the limits were changed meanwhile. Below are your lines; what is stored now is " + cmp.Or(strings.ReplaceAll(body.Text, "\n", "  "), "nothing") + ". Preview again to go on from there."
 	}
 	body.Text = text

@@ -159,7 +159,7 @@ type view struct {
 	URL      string // for the stream of changes
 	Headless bool
 	Leads    string // the address of the screen to show instead
-	status   int    // of HTTP; 0 is 200
+	Status   int    // of HTTP; 0 is 200
 	now      time.Time
 }
 
@@ -224,7 +224,7 @@ func (p *page) show(w http.ResponseWriter, r *http.Request, u User, name string,
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(cmp.Or(v.status, http.StatusOK))
+	w.WriteHeader(cmp.Or(v.Status, http.StatusOK))
 	_, _ = b.WriteTo(w)
 }
 
@@ -267,14 +267,9 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, u User, err error) {
 	default:
 		p.Logger.Error("page: read a screen", "path", r.URL.Path, "error", err)
 	}
-	v := view{status: status, Body: failure{Status: status, Retry: status == http.StatusServiceUnavailable}}
+	v := view{Status: status}
 	v.Head.say("no", "%s", text)
 	p.show(w, r, u, "failure", v)
-}
-
-type failure struct {
-	Status int
-	Retry  bool
 }
 
 // secured sets the headers of all replies: no script, style or request of anywhere else, and no frame around the page.

@@ -151,7 +151,7 @@ func (p *page) showSignIn(w http.ResponseWriter, r *http.Request) {
 func (p *page) askKey(w http.ResponseWriter, r *http.Request, to, wrong string) {
 	v := view{Title: "Sign in", Body: signIn{To: to, Wrong: wrong, HasKey: p.SignIn != nil}, Headless: true}
 	if wrong != "" {
-		v.status = http.StatusForbidden
+		v.Status = http.StatusForbidden
 	}
 	v.Head.say("", "Who is there?")
 	p.show(w, r, User{}, "signin", v)

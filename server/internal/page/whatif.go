@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -155,10 +156,9 @@ func replayed(hours []float64, from, now time.Time, l *zlimit.Limit) replay {
 	if l.RefillPeriod > 0 {
 		per = float64(l.RefillAmount) * float64(time.Hour) / float64(l.RefillPeriod)
 	}
-	zone := zoneOf(l)
 	for i, used := range hours {
 		at := from.Add(time.Duration(i) * time.Hour)
-		if l.Resets != "" && i > 0 && newPeriod(l, at.Add(-time.Hour).In(zone), at.In(zone)) {
+		if began, ok := hindsight.Began(l, at); ok && i > 0 && began.After(at.Add(-time.Hour)) {
 			left = float64(l.Capacity) + min(left, float64(l.Carry))
 		}
 		room := left + per*min(max(now.Sub(at).Hours(), 0), 1)
@@ -178,18 +178,6 @@ func replayed(hours []float64, from, now time.Time, l *zlimit.Limit) replay {
 		}
 	}
 	return r
-}
-
-// newPeriod reports whether a quota by day, week or month resets between two hours.
-func newPeriod(l *zlimit.Limit, before, at time.Time) bool {
-	switch period(l) {
-	case "a day":
-		return before.Day() != at.Day()
-	case "a week":
-		return before.Weekday() != at.Weekday() && at.Weekday() == time.Monday
-	default:
-		return before.Month() != at.Month()
-	}
 }
 
 func whatIfHead(v *view, body *whatIfBody, l *zlimit.Limit, r *replay) {
