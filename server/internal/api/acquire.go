@@ -25,36 +25,36 @@ type acquisition struct {
 }
 
 // charge returns the fields of a request of zlimit, and which of them must be given.
-func charge(r *zlimit.Request, consume *zlimit.Amounts) (known fields, required []string) {
-	return fields{
-		"entity": text(&r.Entity), "resource": text(&r.Resource), "consume": amounts(consume, 0),
-	}, []string{"entity", "resource", "consume"}
+func charge(r *zlimit.Request) (known fields, required []string) {
+	consume := func(path string, raw json.RawMessage) error {
+		var n zlimit.Amounts
+		err := amounts(&n, 0)(path, raw)
+		r.Consume = n
+		return err
+	}
+	return fields{"entity": text(&r.Entity), "resource": text(&r.Resource), "consume": consume}, []string{"entity", "resource", "consume"}
 }
 
 // readAcquisition reads the body of a call of acquire, and checks all that needs no call of the store.
 func readAcquisition(c *call) (*acquisition, error) {
 	var a acquisition
 	var first zlimit.Request
-	var consume zlimit.Amounts
 	var priority string
 	var wait int64
-	known, required := charge(&first, &consume)
+	known, required := charge(&first)
 	known["max_wait_ms"] = integer(&wait, 0, int64(maxWait/time.Millisecond))
 	known["priority"] = text(&priority)
 	known["lease"] = leaseTime(&a.lease)
 	known["also"] = list(maxRequests-1, func(path string, raw json.RawMessage) error {
 		var r zlimit.Request
-		var amounts zlimit.Amounts
-		known, required := charge(&r, &amounts)
+		known, required := charge(&r)
 		err := readObject(path, raw, known, required...)
-		r.Consume = amounts
 		a.requests = append(a.requests, r)
 		return err
 	})
 	if err := c.read(known, required...); err != nil {
 		return nil, err
 	}
-	first.Consume = consume
 	a.requests, a.wait = slices.Insert(a.requests, 0, first), time.Duration(wait)*time.Millisecond
 	for i := range a.requests {
 		a.requests[i].Priority = priority
@@ -108,15 +108,13 @@ func (h *handler) acquire(c *call) (any, error) {
 		ctx, stop = Until(ctx, h.Draining)
 		defer stop()
 	}
-	var leases []*zlimit.Lease
+	leases := make([]*zlimit.Lease, 1)
 	switch {
 	case len(a.requests) > 1:
 		leases, err = acquireAll(ctx, c.limiter, a)
 	case a.wait > 0 && a.key == "":
-		leases = make([]*zlimit.Lease, 1)
 		leases[0], err = c.limiter.Wait(ctx, a.requests[0], zlimit.MaxWait(a.wait))
 	default:
-		leases = make([]*zlimit.Lease, 1)
 		leases[0], err = acquireRepeatedly(ctx, c.limiter, a)
 	}
 	if err != nil {

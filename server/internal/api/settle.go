@@ -23,10 +23,8 @@ func (s *settlement) fields() fields {
 
 // settle serves POST /v1/settle.
 func (h *handler) settle(c *call) (any, error) {
-	var text string
 	all := make([]settlement, 1)
 	known := all[0].fields()
-	known["lease"] = secret(&text)
 	var also []settlement
 	known["also"] = list(maxRequests-1, func(path string, raw json.RawMessage) error {
 		var s settlement
@@ -34,10 +32,7 @@ func (h *handler) settle(c *call) (any, error) {
 		also = append(also, s)
 		return err
 	})
-	if err := c.read(known, "lease"); err != nil {
-		return nil, err
-	}
-	claims, err := h.open(c, text)
+	claims, err := h.lease(c, known)
 	if err != nil {
 		return nil, err
 	}
@@ -87,11 +82,7 @@ func (s *settlement) of(path string, lease *token.Lease) (zlimit.Amounts, error)
 
 // rollback serves POST /v1/rollback.
 func (h *handler) rollback(c *call) (any, error) {
-	var text string
-	if err := c.read(fields{"lease": secret(&text)}, "lease"); err != nil {
-		return nil, err
-	}
-	claims, err := h.open(c, text)
+	claims, err := h.lease(c, fields{})
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +93,13 @@ func (h *handler) rollback(c *call) (any, error) {
 	return h.settleAll(c, claims, actual)
 }
 
-// open returns what a lease of the caller says.
-func (h *handler) open(c *call, text string) (*token.Claims, error) {
+// lease reads the body of a request about a lease, and returns what the lease says.
+func (h *handler) lease(c *call, known fields, required ...string) (*token.Claims, error) {
+	var text string
+	known["lease"] = secret(&text)
+	if err := c.read(known, append([]string{"lease"}, required...)...); err != nil {
+		return nil, err
+	}
 	return h.Tokens().Open(text, c.namespace, c.caller.Name, h.Now())
 }
 
@@ -138,12 +134,8 @@ func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amoun
 
 // heartbeat serves POST /v1/heartbeat. It makes no call of the store: the leases of the token last longer than the token.
 func (h *handler) heartbeat(c *call) (any, error) {
-	var text string
 	var longer time.Duration
-	if err := c.read(fields{"lease": secret(&text), "for": leaseTime(&longer)}, "lease", "for"); err != nil {
-		return nil, err
-	}
-	claims, err := h.open(c, text)
+	claims, err := h.lease(c, fields{"for": leaseTime(&longer)}, "for")
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +148,8 @@ func (h *handler) heartbeat(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	if text, err = h.Tokens().Sign(claims); err != nil {
+	text, err := h.Tokens().Sign(claims)
+	if err != nil {
 		return nil, err
 	}
 	h.Open.Extend(claims)

@@ -27,9 +27,9 @@ func sqrt(v float64) float64 { return math.Sqrt(max(v, 0)) }
 // usageHead says whether the budget lasts, and who is the cause.
 func usageHead(v *view, q *usageQuery, b *ledger) {
 	spent := sum(b.total[b.offset:])
+	v.Lead = usageCause(q, b)
 	v.Head.say("", "%s: %s", q.month(), amount(q.limit, spent))
 	if q.entity == "" && everyoneHead(v, q, b) {
-		v.Lead = usageCause(q, b)
 		return
 	}
 	if b.budget == 0 {
@@ -42,7 +42,6 @@ func usageHead(v *view, q *usageQuery, b *ledger) {
 		case q.present():
 			v.Head.say("", " so far, and no budget of a month for it")
 		}
-		v.Lead = usageCause(q, b)
 		return
 	}
 	v.Head.say("", " of %s. ", amount(q.limit, b.budget))
@@ -59,7 +58,6 @@ func usageHead(v *view, q *usageQuery, b *ledger) {
 	default:
 		v.Head.say("", "At this pace it lasts the month")
 	}
-	v.Lead = usageCause(q, b)
 }
 
 // everyoneHead says of several budgets how the worst of them end. It returns false if there is none.
