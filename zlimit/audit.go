@@ -18,6 +18,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -318,12 +319,16 @@ type author struct {
 	principal string
 	retention time.Duration // of the namespace; 0 for that of the table
 	table     time.Duration // of the table; 0 for the default
+	scaled    expr.Item     // by what the change multiplies limits; nil for another change
 }
 
 // with adds to the writes of a change that of its event. The event has a new ID, later than the IDs of all events that
 // this process wrote before.
 func (a author) with(c auditEntry, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
+	if a.scaled != nil && c.action == ActionLimitsSet {
+		c.details.Set("scaled", expr.Map(a.scaled))
+	}
 	event := layout.Audit{
 		Key:       layout.AuditKey{NS: a.l.ns.id(), Entity: c.entity, EventID: a.l.eventIDs.next(now)},
 		Timestamp: layout.FormatTime(now),
@@ -345,6 +350,9 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 		return nil, by, err
 	}
 	by = author{l: l, principal: name}
+	if s, is := hooks.Scaled(ctx); is {
+		by.scaled = expr.Item{{Name: "factor", Value: expr.S(s.Factor)}, {Name: "file", Value: expr.S(s.File)}}
+	}
 	known, now := l.retained.Load(), l.now()
 	stale := known == nil || now.Before(known.readAt) || now.Sub(known.readAt) >= l.options.configTTL
 	if stale {

@@ -35,6 +35,9 @@ func (p *Provisioner) Apply(ctx context.Context, declared []zlimit.Stored, saved
 		if plan, r.set, err = p.plan(ctx, declared, false); err == nil && saved != nil {
 			err = saved.check(plan)
 		}
+		if err == nil && p.keepsScaled {
+			err = plan.Undoes()
+		}
 		if err == nil && p.planned != nil {
 			p.planned(plan)
 		}

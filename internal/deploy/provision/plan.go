@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -31,6 +32,16 @@ type Change struct {
 	// Drift is who changed the level since a file was applied. It is nil where the level was not changed, or is not
 	// managed yet.
 	Drift *Drift `json:"drift,omitempty"`
+	// Scaling is by what zlimit limits scale has multiplied the limits that are stored there. It is nil if they are not.
+	Scaling *Scaling `json:"scaling,omitempty"`
+}
+
+// A Scaling is a change by which limits were multiplied for a while.
+type Scaling struct {
+	Factor string    `json:"factor"` // such as 3/2
+	File   string    `json:"file"`   // that has the limits of factor 1
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at"`
 }
 
 // A Drift is a change of a managed level by other means.
@@ -58,6 +69,25 @@ func (p *Plan) Empty() bool { return len(p.Changes) == 0 && p.From == "" }
 // Changing reports whether the stored config of a level is to change. Taking a level over leaves it as it is.
 func (p *Plan) Changing() bool {
 	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Adopt && c.Action != Forget })
+}
+
+// Scalings returns the scalings that the plan undoes, each with the number of its levels.
+func (p *Plan) Scalings() (all []Scaling, levels int) {
+	for i := range p.Changes {
+		s := p.Changes[i].Scaling
+		if s == nil {
+			continue
+		}
+		levels++
+		at := slices.IndexFunc(all, func(o Scaling) bool { return o.Factor == s.Factor && o.File == s.File && o.By == s.By })
+		switch {
+		case at < 0:
+			all = append(all, *s)
+		case s.At.After(all[at].At):
+			all[at].At = s.At
+		}
+	}
+	return all, levels
 }
 
 // TakenFromPrograms returns the levels that a program has kept by [zlimit.LimitService.Apply]. Once the plan is applied, the
@@ -108,6 +138,8 @@ type Provisioner struct {
 	take     bool        // the levels of another manager
 	planned  func(*Plan) // nil for no report, and so is the next
 	reported func(Change)
+
+	keepsScaled bool // no scaling is undone
 }
 
 // A ManagedError says that another manager owns the levels of a namespace, and would undo the changes made here. Its
@@ -248,24 +280,26 @@ func compare(before, after zlimit.Stored, managed bool) *Change {
 	return c
 }
 
-// explain finds out who changed managed levels by other means.
+// explain finds out who changed managed levels by other means, and which levels are scaled.
 func (p *Provisioner) explain(ctx context.Context, plan *Plan, managed map[zlimit.Level]bool) error {
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
-		if c.Before.Managed || !managed[c.After.Level] {
+		if c.Before.Managed || !managed[c.After.Level] && c.Action != Update {
 			continue
 		}
-		drift, err := p.last(ctx, c.After.Level)
+		drift, scaling, err := p.last(ctx, c.After.Level)
 		if err != nil {
 			return err
 		}
-		c.Drift = drift
+		if c.Scaling = scaling; managed[c.After.Level] {
+			c.Drift = drift
+		}
 	}
 	return nil
 }
 
-// last returns who changed a level last.
-func (p *Provisioner) last(ctx context.Context, level zlimit.Level) (*Drift, error) {
+// last returns who changed a level last, and by what that has multiplied its limits.
+func (p *Provisioner) last(ctx context.Context, level zlimit.Level) (*Drift, *Scaling, error) {
 	about, q := level.Entity, zlimit.AuditQuery{Reverse: true, Limit: 1}
 	switch level.Source() {
 	case zlimit.SourceSystem:
@@ -279,9 +313,50 @@ func (p *Provisioner) last(ctx context.Context, level zlimit.Level) (*Drift, err
 	}
 	for event, err := range p.limiter.Audit.Events(ctx, about, q) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return &Drift{By: event.Principal, At: event.Time}, nil
+		return &Drift{By: event.Principal, At: event.Time}, scalingOf(&event), nil
 	}
-	return &Drift{}, nil
+	return &Drift{}, nil, nil
+}
+
+// scalingOf returns by what a change has multiplied limits, nil for any other one.
+func scalingOf(event *zlimit.AuditEvent) *Scaling {
+	scaled, _ := event.Details["scaled"].(map[string]any)
+	factor, _ := scaled["factor"].(string)
+	if factor == "" || factor == "1" {
+		return nil
+	}
+	file, _ := scaled["file"].(string)
+	return &Scaling{Factor: factor, File: file, By: event.Principal, At: event.Time}
+}
+
+// A ScaledError says that a plan would undo a scaling.
+type ScaledError struct {
+	Scalings []Scaling
+	Levels   int
+}
+
+// Error names the scalings.
+func (e *ScaledError) Error() string {
+	var each []string
+	for _, s := range e.Scalings {
+		by := ""
+		if s.By != "" {
+			by = " by " + s.By
+		}
+		each = append(each, fmt.Sprintf("factor %s%s at %s, whose limits of factor 1 are in %s", s.Factor, by, s.At.UTC().Format(time.RFC3339), s.File))
+	}
+	return fmt.Sprintf("it would undo zlimit limits scale of %d of the levels: %s", e.Levels, strings.Join(each, "; "))
+}
+
+// KeepsScaled makes a provisioner apply no plan that undoes a scaling: that is a [ScaledError], and nothing is written.
+func (p *Provisioner) KeepsScaled() { p.keepsScaled = true }
+
+// Undoes returns the [ScaledError] of a plan that undoes a scaling, nil for another plan.
+func (p *Plan) Undoes() error {
+	if scalings, levels := p.Scalings(); levels > 0 {
+		return &ScaledError{scalings, levels}
+	}
+	return nil
 }

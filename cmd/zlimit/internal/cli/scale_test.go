@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -109,9 +111,11 @@ func TestScaleArguments(t *testing.T) {
 	refused("-1: a number must not be negative", "-1", "-f", file)
 	byHand := filepath.Join(t.TempDir(), "hand.yaml")
 	check.Fatal(t, "WriteFile()", os.WriteFile(byHand, []byte("system:\n  limits:\n    rpm: 10/min\n"), 0o600))
-	r := command(t, "", "limits", "scale", "2", "-f", byHand, "--yes", "--store", dsn)
-	if want := "note: " + byHand + " names no store: it is taken as the limits of factor 1 of " + dsn + ", namespace default\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
-		t.Errorf("a file that scale did not write: %+v, want %q", r, want)
+	header := "# limits of factor 1 of " + dsn + ", namespace default"
+	refused(fmt.Sprintf("a file that you wrote begins with the line %q", header), "2", "-f", byHand)
+	check.Fatal(t, "WriteFile()", os.WriteFile(byHand, []byte(header+"\nsystem:\n  limits:\n    rpm: 10/min\n"), 0o600))
+	if r := command(t, "", "limits", "scale", "2", "-f", byHand, "--yes", "--store", dsn); r.code != 0 {
+		t.Errorf("a file that names the store: %+v", r)
 	}
 }
 
@@ -228,7 +232,7 @@ func TestScaleOfManagedLevels(t *testing.T) {
 	check.Fatal(t, "WriteFile()", os.WriteFile(limits, []byte("system:\n  limits:\n    rpm: 10/min\nresources:\n  gpt:\n    limits:\n      usd: 5/month@UTC\n"), 0o600))
 	do := func(args ...string) run {
 		t.Helper()
-		r := command(t, "", append(args, "--store", dsn)...)
+		r := command(t, "", append(args, "--store", dsn, "--principal", "olga")...)
 		if r.code != 0 {
 			t.Fatalf("%v = %+v", args, r)
 		}
@@ -236,13 +240,33 @@ func TestScaleOfManagedLevels(t *testing.T) {
 	}
 	do("limits", "apply", "-f", limits, "--yes")
 	do("limits", "set", "--resource", "free", "--limit", "rpm=20/min")
-	const warned = "warning: 1 level managed by file:limits.yaml: applying it undoes the scaling. Apply it after limits scale 1, or scale again afterwards\n"
+	const warned = "note: 1 level managed by file:limits.yaml: limits apply refuses to undo the scaling until limits scale 1; other provisioners undo it\n"
 	for range 2 {
 		if r := do("limits", "scale", "3/2", "-f", file, "--yes"); !strings.Contains(r.stderr, warned) {
 			t.Errorf("limits scale 3/2 says %q, want %q", r.stderr, warned)
 		}
 	}
-	do("limits", "apply", "-f", limits, "--yes")
+	refused := func(args ...string) {
+		t.Helper()
+		r := command(t, "", append(args, "--store", dsn, "--principal", "olga")...)
+		want := regexp.MustCompile(`it would undo zlimit limits scale of 1 of the levels: factor 3/2 by olga at \S+, whose limits of factor 1 are in before.yaml; ` +
+			`zlimit limits scale 1 -f before.yaml restores those first, and --undo-scaling applies`)
+		if r.code != 1 || !want.MatchString(r.stderr) {
+			t.Errorf("%v = code %d, %s, want %v", args, r.code, r.stderr, want)
+		}
+		if r := do("limits", "get", "--system"); !strings.Contains(r.stdout, "15/min") {
+			t.Errorf("after it the limits are %s", r.stdout)
+		}
+	}
+	saved := filepath.Join(t.TempDir(), "saved.plan")
+	if r := command(t, "", "limits", "plan", "-f", limits, "--out", saved, "--store", dsn); !strings.Contains(r.stdout, "(scaled by the factor 3/2 by olga at ") {
+		t.Errorf("limits plan shows %s", r.stdout)
+	}
+	refused("limits", "apply", "-f", limits) // without a question
+	refused("limits", "apply", "-f", limits, "--yes")
+	refused("limits", "apply", "--plan", saved)
+	refused("limits", "apply", "-f", limits, "--yes", "--manager", "another", "--take-over")
+	do("limits", "apply", "-f", limits, "--yes", "--undo-scaling")
 	if r := do("limits", "get", "--system"); !strings.Contains(r.stdout, "10/min") {
 		t.Errorf("after apply the limits are %s", r.stdout)
 	}
@@ -250,9 +274,11 @@ func TestScaleOfManagedLevels(t *testing.T) {
 	if r := do("limits", "get", "--system"); !strings.Contains(r.stdout, "15/min") {
 		t.Errorf("after another run the limits are %s", r.stdout)
 	}
-	if r := do("limits", "scale", "1", "-f", file, "--yes"); strings.Contains(r.stderr, "warning") {
+	if r := do("limits", "scale", "1", "-f", file, "--yes"); strings.Contains(r.stderr, "managed") {
 		t.Errorf("limits scale 1 says %q", r.stderr)
 	}
+	do("limits", "set", "--system", "--limit", "rpm=15/min") // which is no scaling
+	do("limits", "apply", "-f", limits, "--yes")
 }
 
 // TestScaledBudget raises a budget in use by scale: what is left stays until the next period, and the way back cuts nothing that was left.

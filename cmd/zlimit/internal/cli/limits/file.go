@@ -96,6 +96,11 @@ func (f *limitsFile) errorf(format string, args ...any) error {
 
 // explain says where the file names a namespace that is not registered, and how to take levels over.
 func (f *limitsFile) explain(err error) error {
+	var scaled *provision.ScaledError
+	if errors.As(err, &scaled) {
+		return fmt.Errorf("limits apply: %w; zlimit limits scale 1 -f %s restores those first, and --undo-scaling applies the file all the same",
+			err, scaled.Scalings[0].File)
+	}
 	if errors.As(err, new(*provision.ManagedError)) {
 		return fmt.Errorf("%w; --take-over takes them over", err)
 	}
@@ -257,7 +262,7 @@ func readPlan(sh *shell.Shell, path string) (*provision.Plan, error) {
 func applyCommand(sh *shell.Shell) *cobra.Command {
 	var file limitsFile
 	var planned string
-	var yes, create, all bool
+	var yes, create, all, undo bool
 	var lockTimeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "apply {-f FILE | --plan PLAN} [--yes]",
@@ -276,6 +281,9 @@ A raised budget holds from its next period on. The output says what is left
 until then, and names the top-up that adds the difference. On a terminal it has
 the first 20 levels; --all shows all of them, as a pipe and -o json do. For each
 level it reads the bucket, the levels above it, and audit events of the period.
+
+It refuses to undo zlimit limits scale, unless --undo-scaling is given: a factor
+of 1 restores the limits first.
 
 An apply that was interrupted is finished by running it again. What it had done
 is recorded; where it was killed, its lock expires after a minute.`,
@@ -306,6 +314,11 @@ is recorded; where it was killed, its lock expires after a minute.`,
 			if err != nil {
 				return err
 			}
+			if !undo {
+				if err := plan.Undoes(); err != nil {
+					return file.explain(err)
+				}
+			}
 			if planned == "" && !plan.Empty() {
 				if err := showPlan(sh, plan); err != nil {
 					return err
@@ -314,13 +327,14 @@ is recorded; where it was killed, its lock expires after a minute.`,
 					return err
 				}
 			}
-			waited, err := apply(cmd.Context(), sh, plan, create, all || !sh.Live || sh.Output.JSON, lockTimeout)
+			how := applying{create: create, undo: undo, all: all || !sh.Live || sh.Output.JSON, lockTimeout: lockTimeout}
+			waited, err := apply(cmd.Context(), sh, plan, &how)
 			for waited && yes && planned == "" && errors.Is(err, provision.ErrStale) {
 				// The other apply has changed the levels of the plan, and no one has agreed to a plan of the new ones.
 				if plan, err = planAgain(cmd.Context(), sh, &file); err != nil {
 					return err
 				}
-				waited, err = apply(cmd.Context(), sh, plan, create, all || !sh.Live || sh.Output.JSON, lockTimeout)
+				waited, err = apply(cmd.Context(), sh, plan, &how)
 			}
 			return file.explain(err)
 		},
@@ -330,6 +344,7 @@ is recorded; where it was killed, its lock expires after a minute.`,
 	cmd.Flags().StringVar(&planned, "plan", "", "apply the plan in a `file`")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&create, "create-namespace", false, "register the namespace if it is not")
+	cmd.Flags().BoolVar(&undo, "undo-scaling", false, "undo zlimit limits scale")
 	cmd.Flags().BoolVar(&all, "all", false, "show the budgets of all levels, on a terminal too")
 	cmd.Flags().DurationVar(&lockTimeout, "lock-timeout", 0, "`time` to wait while another apply runs")
 	return cmd
@@ -359,15 +374,22 @@ func adoptNamespace(sh *shell.Shell, cmd *cobra.Command, plan *provision.Plan, p
 	return nil
 }
 
-// apply applies a plan, and prints the changes, with the budgets of all levels or of the first ones. It also returns whether it has waited for
-// another apply.
-func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create, all bool, lockTimeout time.Duration) (waited bool, err error) {
+// An applying is how a plan is applied.
+type applying struct {
+	create      bool // the namespace
+	undo        bool // a scaling
+	all         bool // budgets of all levels are shown
+	lockTimeout time.Duration
+}
+
+// apply applies a plan, and prints the changes. It also returns whether it has waited for another apply.
+func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, how *applying) (waited bool, err error) {
 	dsn, err := sh.Lasting()
 	if err != nil {
 		return false, err
 	}
 	var options []zlimit.Option
-	if create {
+	if how.create {
 		options = append(options, zlimit.WithSetup())
 	} else if err := sh.CheckFile(dsn); err != nil && sh.Namespace != zlimit.DefaultNamespace {
 		return false, err
@@ -380,7 +402,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create, a
 	progress := sh.ProgressLine()
 	done, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (done result, err error) {
 		p := provision.New(l, sh.Namespace, sh.Now)
-		if done.before, err = standingsOf(ctx, sh, l, plan, all, progress.Show); err != nil {
+		if done.before, err = standingsOf(ctx, sh, l, plan, how.all, progress.Show); err != nil {
 			return done, err
 		}
 		var saved *provision.Plan
@@ -388,6 +410,9 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create, a
 			saved = plan
 		}
 		p.ManagedBy(plan.Manager, plan.From != "")
+		if !how.undo {
+			p.KeepsScaled()
+		}
 		applied := 0
 		p.OnProgress(nil, func(provision.Change) {
 			applied++
@@ -395,7 +420,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create, a
 		})
 		for start := sh.Now(); ; {
 			_, applied, err := p.Apply(ctx, plan.Declared, saved)
-			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= lockTimeout {
+			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= how.lockTimeout {
 				done.Applied = append([]provision.Change{}, applied...)
 				if err == nil {
 					done.Budgets, err = done.before.changes(ctx, l, progress.Show)
@@ -403,7 +428,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create, a
 				return done, err
 			}
 			waited = true
-			progress.Show(fmt.Sprintf("waiting for another apply, until %s at the latest: %v", start.Add(lockTimeout).UTC().Format(time.DateTime), err))
+			progress.Show(fmt.Sprintf("waiting for another apply, until %s at the latest: %v", start.Add(how.lockTimeout).UTC().Format(time.DateTime), err))
 			if err := sh.Sleep(ctx, time.Second); err != nil {
 				return result{}, err
 			}

@@ -59,7 +59,7 @@ func (s *standings) changes(ctx context.Context, l *zlimit.RateLimiter, progress
 	return all, err
 }
 
-// eachLevel calls a function for the number of each of so many levels, several at once, and reports how many are done.
+// eachLevel calls a function for the number of each of n levels, in parallel, and reports how many are done.
 func eachLevel(ctx context.Context, n int, progress func(string), do func(ctx context.Context, i int) error) error {
 	calls, ctx := errgroup.WithContext(ctx)
 	calls.SetLimit(standingsAtOnce)

@@ -28,6 +28,9 @@ func printPlan(p *show.Page, plan *provision.Plan) {
 			printChange(p, &plan.Changes[i])
 		}
 		p.Linef("%s", summary(plan.Changes))
+		if err := plan.Undoes(); err != nil {
+			p.Linef("%v: limits apply does so only with --undo-scaling", err)
+		}
 		if kept := plan.TakenFromPrograms(); len(kept) > 0 {
 			p.Linef("kept by a program until now, whose Limits.Apply has no effect from then on: %s", levelNames(kept))
 		}
@@ -46,7 +49,7 @@ var remarks = map[provision.Action]string{
 
 // printChange shows a change: the level, and each limit as it is and as it will be.
 func printChange(p *show.Page, c *provision.Change) {
-	p.Linef("  %s %v%s%s", signs[c.Action], c.After.Level, remarks[c.Action], drifted(c.Drift))
+	p.Linef("  %s %v%s%s", signs[c.Action], c.After.Level, remarks[c.Action], drifted(c))
 	if c.Action == provision.Adopt || c.Action == provision.Forget {
 		return
 	}
@@ -81,9 +84,16 @@ func bothOf(c *provision.Change) []changedSetting {
 	return slices.SortedFunc(maps.Values(both), func(a, b changedSetting) int { return strings.Compare(a.name, b.name) })
 }
 
-// drifted says who changed a level by other means.
-func drifted(d *provision.Drift) string {
-	switch {
+// drifted says who changed a level by other means, or who has scaled it.
+func drifted(c *provision.Change) string {
+	if s := c.Scaling; s != nil {
+		by := ""
+		if s.By != "" {
+			by = " by " + s.By
+		}
+		return "  (scaled by the factor " + s.Factor + by + " at " + s.At.UTC().Format(time.DateTime) + ")"
+	}
+	switch d := c.Drift; {
 	case d == nil:
 		return ""
 	case d.At.IsZero():
@@ -180,7 +190,7 @@ func printDiff(p *show.Page, file string, plan *provision.Plan) {
 	}
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
-		p.Linef("@@ %v @@%s", c.After.Level, drifted(c.Drift))
+		p.Linef("@@ %v @@%s", c.After.Level, drifted(c))
 		for _, s := range bothOf(c) { // declared is what it is to be after the change
 			if s.before == s.after {
 				p.Linef(" %s: %s", s.name, s.before)

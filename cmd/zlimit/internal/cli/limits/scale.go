@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -71,9 +73,10 @@ prepaid one. zlimit bucket top-up adds to a bucket now. A lowered amount cuts
 what is left with the next request.
 
 Levels and limits that FILE lacks stay as they are. The command notes both, and
-warns of limits that others have changed since. A file of limits that manages
-the levels undoes the scaling when it is applied: the command names it. Apply it
-after a factor of 1, or scale again afterwards.`,
+warns of limits that others have changed since. A file of limits that declares
+the levels would undo the scaling: zlimit limits apply refuses that, names the
+author and the time of the scaling, and takes --undo-scaling. A deployment by
+CloudFormation does not refuse: scale again afterwards.`,
 		Example: `  zlimit limits scale 3/2 -f limits-before.yaml
   zlimit limits scale 1 -f limits-before.yaml --yes`,
 		Args: shell.Takes("FACTOR"),
@@ -122,7 +125,8 @@ after a factor of 1, or scale again afterwards.`,
 			}
 			progress := sh.ProgressLine()
 			done := 0
-			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+			by := hooks.Scaling{Factor: factor.RatString(), File: filepath.Base(file.path)}
+			_, err = shell.Do(hooks.Scale(cmd.Context(), by), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				for done < len(changes) {
 					n := 1
 					for done+n < len(changes) && changes[done+n].at == changes[done].at {

@@ -32,7 +32,7 @@ func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
 			"zlimit bucket top-up adds to a bucket now")
 	}
 	if p.managed > 0 {
-		sh.Note(fmt.Sprintf("warning: %s managed by %s: applying it undoes the scaling. Apply it after limits scale 1, or scale again afterwards",
+		sh.Note(fmt.Sprintf("note: %s managed by %s: limits apply refuses to undo the scaling until limits scale 1; other provisioners undo it",
 			show.Counted(p.managed, "level"), cmp.Or(p.manager, "a file of limits")))
 	}
 	for i := range p.changes {

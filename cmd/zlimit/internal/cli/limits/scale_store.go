@@ -101,8 +101,8 @@ func scaledHeader(sh *shell.Shell, dsn string) string {
 func (f *limitsFile) checkStore(sh *shell.Shell, dsn string) error {
 	named, ours := strings.CutPrefix(f.firstLine, scaledMark)
 	if !ours {
-		sh.Note(fmt.Sprintf("note: %s names no store: it is taken as the limits of factor 1 of %v%s%s", f.path, storeNamed(dsn, sh.Env), namespaceMark, sh.Namespace))
-		return nil
+		return shell.Usagef("limits scale: %s names no store, so it is not known whose limits of factor 1 it has: scale writes a file that does not exist "+
+			"yet; a file that you wrote begins with the line %q", f.path, scaledHeader(sh, dsn))
 	}
 	store, namespace := named, ""
 	if at := strings.LastIndex(named, namespaceMark); at >= 0 {

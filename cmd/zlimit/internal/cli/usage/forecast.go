@@ -55,7 +55,7 @@ holds. All of it follows from usage, so an aggregator must run.`,
 	return cmd
 }
 
-// heldNow makes the capacities of forecasts those of the running periods, and returns the budgets that were raised in them. Where it is not known
+// heldNow gives forecasts the capacities of the running periods, and returns the budgets that were raised in them. Where it is not known
 // what a period began with, the capacity is the least.
 func heldNow(
 	ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, q zlimit.AvailableQuery, forecasts []zlimit.Forecast,
