@@ -56,6 +56,7 @@ func TestAmounts(t *testing.T) {
 		{zlimit.Slots("slots", 20), "20 at a time"},
 		{zlimit.Session("s", 5, 5*time.Hour), "5 a session of 5 hours"},
 		{zlimit.Prepaid("p", 5), "5, prepaid"},
+		{zlimit.Session("p", 5, 400*24*time.Hour), "5 a session of 400 days"},
 	} {
 		if got := limitText(&test.limit); got != test.want {
 			t.Errorf("limitText(%v) = %q, want %q", test.limit, got, test.want)

@@ -105,7 +105,7 @@ func counts(st *zlimit.Status, now time.Time) bool {
 func isBudget(l *zlimit.Limit) bool { return l.Resets != "" || l.Session > 0 }
 
 // isPrepaid reports whether a limit is a budget that only top-ups add to.
-func isPrepaid(l *zlimit.Limit) bool { return l.Session > 300*24*time.Hour }
+func isPrepaid(l *zlimit.Limit) bool { return l.Session == zlimit.Prepaid("", 0).Session }
 
 // runsOut reports whether a budget ends before its period does, at the rate of the period so far.
 func runsOut(st *zlimit.Status, now time.Time) bool {
