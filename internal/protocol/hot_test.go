@@ -5,8 +5,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -452,6 +454,34 @@ func TestRequestsUnderWay(t *testing.T) {
 	if err := take(90); err != nil || calls != 2 {
 		t.Errorf("after the others were refused, Take() of 90 = %v after %d calls, want none and two", err, calls)
 	}
+}
+
+// In TestTakesAwaitTheStamp, a request is about to move the refill stamp of a full bucket, when another one of its process comes that relies on
+// the stamp as it was. It waits for the new one, so neither condition fails.
+func TestTakesAwaitTheStamp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, limits := newGauge(t), fixedLimits{}
+		own := perDay("", map[string]int64{"rpm": 1000})
+		own.Config.Params[0].RefillPeriod = 1000
+		limits.set("hot", own)
+		e := newProcess(t, g, limits)
+		takeFrom(t, e, "hot", map[string]int64{"rpm": 500})
+		g.now.Add(700)
+		var other sync.WaitGroup
+		writes := 0
+		g.onWrite(func([]store.Write) error {
+			if writes++; writes == 1 {
+				other.Go(func() { takeFrom(t, e, "hot", map[string]int64{"rpm": 250}) })
+				synctest.Wait()
+			}
+			return nil
+		})
+		takeFrom(t, e, "hot", map[string]int64{"rpm": 250})
+		other.Wait()
+		if writes != 2 {
+			t.Errorf("two requests of a full bucket make %d writes, want one each", writes)
+		}
+	})
 }
 
 // In TestJudgedAgain, another process takes by a later clock reading, before the write of this one. As of the time when the request came, the

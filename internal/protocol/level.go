@@ -191,8 +191,8 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 
 // takeAnywhere takes for a party from a shard drawn at random, or from several if that one falls short. A shard that turns out to
 // be split serves only its part of the lots, as if the party had known of the split. Otherwise all processes that know fewer
-// shards would use the first one. A party that has taken from a shard continues there: its image shows without a call whether the
-// others fall short.
+// shards would use the first one. A party that has taken from a shard continues there, unless another one has more: its image shows
+// without a call whether the others fall short.
 func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
 		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
@@ -201,10 +201,8 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		if p.short.whole && tk.goesByShare(p) {
 			return p.proof()
 		}
-		s := p.last
-		if p.last = nil; s == nil {
-			s = tk.roomier(p)
-		}
+		s := tk.roomier(p)
+		p.last = nil
 		if p.bucket.isSplit() && !tk.isStrained(p.bucket) && !p.bucket.isUsedUp() && tk.isUneven(p.level, s) {
 			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
 				return err
@@ -248,21 +246,34 @@ func (tk *taker) takeFromAll(ctx context.Context, p *party, unaligned bool) erro
 	return err
 }
 
-// roomier returns the shard of the party's lot. For callers that wait, it returns the shard of another lot if that has more left,
-// so the queues of shards have similar lengths. This costs no call, since it uses images of any age: queues that matter are
-// longer than images are old.
+// roomier returns the shard that a party last took from, or that of its lot. For callers that wait, and in a bucket that is used up, it
+// returns the shard of another lot if that has more left, so the queues of shards have similar lengths. Where the shards are served side by
+// side, it returns one that fewer writes of this process are on the way to. This costs no call, since it uses images of any age: queues that
+// matter are longer than images are old.
 func (tk *taker) roomier(p *party) *shard {
-	s := tk.items.draw(p.bucket, &p.lot)
+	s := p.last
+	if s == nil {
+		s = tk.items.draw(p.bucket, &p.lot)
+	}
 	if !p.bucket.isSplit() || !p.demand.Waits() && !p.bucket.isUsedUp() {
 		return s
 	}
 	var lot lot
-	other, now := tk.items.draw(p.bucket, &lot), tk.now()
+	other, spreads := tk.items.draw(p.bucket, &lot), s.traffic.underway.writes.Load() > 0 && p.bucket.queue.servesShards(tk.core)
+	for draws := 1; spreads && other == s && draws < maxDraws; draws++ {
+		lot = 0
+		other = tk.items.draw(p.bucket, &lot)
+	}
 	i, j := s.image.Load(), other.image.Load()
 	if i == nil || j == nil || !i.exists || !j.exists {
 		return s
 	}
-	if at, ok := p.limits.Config.Roomiest([]*bucket.State{&i.State, &j.State}, &p.demand, now); ok && at == 1 {
+	c, now, busier := &p.limits.Config, tk.now(), int32(0)
+	if spreads {
+		busier = s.traffic.underway.writes.Load() - other.traffic.underway.writes.Load()
+	}
+	at, ok := c.Roomiest([]*bucket.State{&i.State, &j.State}, p.next(), now)
+	if ok && (busier == 0 && at == 1 || busier > 0 && c.Covers([]*bucket.State{&j.State}, p.next(), now)) {
 		p.lot = lot
 		return other
 	}

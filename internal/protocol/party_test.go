@@ -128,7 +128,7 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 		{"two shards", []int64{3, 2}, []int64{1, 1, 1, 1, 1, 1, 1, 1}, []bool{true, true, true, true, true, false, false, false}, 2, 0},
 		{"one of two shards", []int64{0, 2}, []int64{1, 1, 1}, []bool{true, true, false}, 1, 0},
 		{"none", []int64{0, 0}, []int64{1, 1, 1}, []bool{false, false, false}, 0, 0},
-		{"four shards, two of which decide", []int64{2, 2, 2, 2}, []int64{1, 1, 1, 1, 1}, []bool{true, true, true, true, false}, 2, 0},
+		{"four shards, two of which decide", []int64{2, 2, 2, 2}, []int64{1, 1, 1, 1, 1, 1, 1}, []bool{true, true, true, true, true, true, false}, 3, 0},
 		{"a full shard beside one that is not", []int64{40, 10}, []int64{1}, []bool{true}, 1, 0},
 		{"one that only both shards together have", []int64{20, 15}, []int64{30}, []bool{true}, 0, 1},
 	} {
@@ -153,6 +153,45 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 					t.Errorf("%d writes and %d transactions, want %d and %d", c.writes, c.transactions, test.writes, test.transactions)
 				}
 			})
+		})
+	}
+}
+
+// In TestRoomierShard, a party has taken from the first one of two shards. Its next write goes to the one that has more. As long as writes of
+// its process are on the way to the first one, it goes to the other, if that has enough.
+func TestRoomierShard(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		left  []int64
+		busy  [2]int32 // writes on the way to each shard
+		near  bool
+		shard int
+	}{
+		{"the first one has more", []int64{6, 4}, [2]int32{}, false, 0},
+		{"the other one has more", []int64{4, 6}, [2]int32{}, false, 1},
+		{"the first one is busy", []int64{6, 4}, [2]int32{1, 0}, false, 1},
+		{"the other one has more, and is busier", []int64{4, 6}, [2]int32{1, 2}, false, 0},
+		{"the first one is busy, and the other one has too little", []int64{6, 2}, [2]int32{1, 0}, false, 0},
+		{"the first one is busy, and calls are short", []int64{6, 4}, [2]int32{1, 0}, true, 0},
+	} {
+		inContest(t, 2, daily, func(t *testing.T, c *contest) {
+			c.leave(t, test.left...)
+			l := c.level(t, 3)
+			if _, err := c.e.aligner.viewInLine(t.Context(), &l, c.e.looks.seenSince(c.e.NextEpoch())); err != nil {
+				t.Fatalf("the shards cannot be read: %v", err)
+			}
+			if c.e.core.options.RejectionAge = -1; test.near { // images are too old as soon as they are there
+				c.e.core.options.RejectionAge = time.Hour
+			}
+			first := l.bucket.shard(0)
+			first.traffic.fellShort(100)
+			for number, busy := range test.busy {
+				l.bucket.shard(number).traffic.underway.writes.Add(busy)
+			}
+			c.draws.Store(0) // the next one is of the other shard
+			if s := c.e.taker.roomier(&party{level: &l, last: first}); s.Shard != test.shard {
+				t.Errorf("%s: the next write goes to shard %d, want %d", test.name, s.Shard, test.shard)
+			}
 		})
 	}
 }

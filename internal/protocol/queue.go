@@ -87,11 +87,14 @@ func (q *queue[T]) begin(c *core) (round int, ok bool) {
 	return q.round, q.mayBegin(c)
 }
 
-// mayBegin is begin for a queue that is locked. If the store has recently throttled writes, one is under way at a time.
+// mayBegin is begin for a queue that is locked. If the store has recently throttled writes, one is under way at a time, and else as many as
+// the option allows, or one for each shard.
 func (q *queue[T]) mayBegin(c *core) bool {
 	most := c.options.WritesAtOnce
 	if q.crowded || q.pace.isStrained(c) {
 		most = 1
+	} else if q.servesShards(c) {
+		most = min(most, q.bucket.shardCount())
 	}
 	if len(q.waiting) > 0 || q.alone+q.servers >= most || q.pace.isClosed(c) {
 		return false
@@ -135,13 +138,18 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
 	}
 }
 
-// needsServer reports whether another goroutine is to write for those who wait. In a split bucket that is used up, requests try one shard after
-// another until most of them fall short. If that takes longer than an image may reject requests from memory, later requests wait for it,
-// though fresh images of all shards would reject them. So there is a goroutine for each shard. The queue is locked.
+// needsServer reports whether another goroutine is to write for those who wait. The queue is locked.
 func (q *queue[T]) needsServer(c *core) bool {
+	return q.servers < min(q.bucket.shardCount(), c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.servesShards(c)
+}
+
+// servesShards reports whether a split bucket has one write under way for each shard. In one that is used up, requests try one shard after
+// another until most of them fall short. If that takes longer than an image may reject requests from memory, later requests wait for it,
+// though fresh images of all shards would reject them. So there is a goroutine for each shard. More writes of single requests at the same
+// time would make each other fail.
+func (q *queue[T]) servesShards(c *core) bool {
 	shards := q.bucket.shardCount()
-	return q.servers < min(shards, c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.bucket.isUsedUp() &&
-		time.Duration(callsPerShard*shards)*c.table.Usual(1) > c.options.RejectionAge
+	return shards > 1 && q.bucket.isUsedUp() && time.Duration(callsPerShard*shards)*c.table.Usual(1) > c.options.RejectionAge
 }
 
 // callsPerShard is the number of calls that a shard takes until it is found short: one to take, and another after a lost race.

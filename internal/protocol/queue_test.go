@@ -241,6 +241,31 @@ func TestBatchesAreOfEqualLimits(t *testing.T) {
 	}
 }
 
+// In TestOwnWritesOfASplitBucket, callers begin writes of their own. Where a bucket that is used up is served by shards, there is one write for
+// each of them.
+func TestOwnWritesOfASplitBucket(t *testing.T) {
+	for _, test := range []struct {
+		shards, own int
+		usedUp      bool
+	}{{2, 2, true}, {8, 4, true}, {2, 4, false}, {1, 4, true}} {
+		c, b := coreFor(4), newBucket("ns", "hot", "model")
+		c.options.RejectionAge = -1 // images are too old as soon as they are there
+		b.shard(0).image.Store(&image{exists: true, State: bucket.State{Shards: test.shards}})
+		if test.usedUp {
+			b.shard(0).traffic.fellShort(100)
+		}
+		q, own := newQueue[*claim](b, false), 0
+		for range 20 {
+			if _, ok := q.begin(c); ok {
+				own++
+			}
+		}
+		if own != test.own {
+			t.Errorf("%d shards, used up: %t: %d writes of single callers, want %d", test.shards, test.usedUp, own, test.own)
+		}
+	}
+}
+
 // In TestServersOfASplitBucket, callers join the queue of a bucket while a goroutine serves it. Where the bucket is used up, there is one for
 // each of its shards, and none more.
 func TestServersOfASplitBucket(t *testing.T) {

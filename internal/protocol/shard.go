@@ -91,7 +91,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 // last image. A caller that started over instead would come after all who wait, and might never be the first. It returns the image that
 // the plan was made from, and what [items.send] returns. A plan that is not to be sent is like one whose condition failed.
 func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
-	if t.plan.Kind == bucket.Spend { // it needs no turn
+	if !needsTurn(t.s, t.plan) {
 		next, applied, err = t.send(ctx, i)
 		return i, next, applied, err
 	}
@@ -442,11 +442,16 @@ func (it *items) write(
 	return it.send(ctx, s, o, plan, askedAt, repeat)
 }
 
-// awaitTurn waits until a plan may be sent. One that moves the refill stamp takes turns with plans of other goroutines, since all but one
-// of them would fail. It returns the last image, from which the plan has to be made again if it is another one, and the function that
-// ends the turn.
+// needsTurn reports whether a plan takes turns with plans of other goroutines that move the refill stamp. Of plans that move it, all but one
+// would fail. So would a plan that relies on the stamp, while another goroutine is about to move it.
+func needsTurn(s *shard, plan *bucket.Plan) bool {
+	return plan.Kind != bucket.Spend || plan.OnCredit && s.turnAt.Load() > 0
+}
+
+// awaitTurn waits until a plan may be sent. It returns the last image, from which the plan has to be made again if it is another one, and
+// the function that ends the turn.
 func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *bucket.Plan) (latest *image, leave func(), err error) {
-	if plan.Kind == bucket.Spend {
+	if !needsTurn(s, plan) {
 		return from, noTurn, nil
 	}
 	if leave, err = it.enter(ctx, s); err != nil {

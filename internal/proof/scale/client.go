@@ -137,7 +137,10 @@ func (c *Client) Delete(ctx context.Context, keys []store.Key) error {
 // The pauses and tries of the store on DynamoDB.
 const attempts = 3
 
-var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
+var (
+	backoff       = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
+	afterConflict = wait.Backoff{First: 10 * time.Millisecond, Longest: time.Second, Least: 5 * time.Millisecond}
+)
 
 // repeat makes attempts of a call until one is done, fails permanently, or the budget is spent.
 func (c *Client) repeat(ctx context.Context, conflicts bool, attempt func() error) error {
@@ -158,7 +161,11 @@ func (c *Client) repeat(ctx context.Context, conflicts bool, attempt func() erro
 			}
 			paid = retryCost
 		}
-		if ended := wait.For(ctx, backoff.Pause(n)); ended != nil {
+		pauses := &backoff
+		if how == store.Conflicted {
+			pauses = &afterConflict
+		}
+		if ended := wait.For(ctx, pauses.Pause(n)); ended != nil {
 			return &store.Error{Op: "call", Err: ended}
 		}
 	}

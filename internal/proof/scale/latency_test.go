@@ -77,7 +77,7 @@ func TestContestOfSplitBucket(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for seconds: the runs that are not short have it")
 	}
-	c := contestCase("Wait", "a split bucket", 10, 6, 100*time.Millisecond)
+	c := contestCase("Wait", "a split bucket", 10, 6, 60*time.Millisecond)
 	if o := run(t, &c.Load, c.Params).Contest; o.Over > 0 || o.failures() > o.Offered/1000 || o.used() < 0.98 || o.P50 > 1.5 {
 		t.Errorf("%s: %+v, want all that the limit allows, hardly a failure, and rejections from memory", c.Label, *o)
 	}

@@ -18,8 +18,12 @@ import (
 
 const maxAttempts = 3
 
-// backoff is how long a call pauses between attempts.
-var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
+// backoff is how long a call pauses between attempts, and afterConflict how long it pauses when the last attempt met a transaction, which
+// is over in milliseconds.
+var (
+	backoff       = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
+	afterConflict = wait.Backoff{First: 10 * time.Millisecond, Longest: time.Second, Least: 5 * time.Millisecond}
+)
 
 // retries are the rule by which a store repeats attempts. Its calls share a budget, so they do not make the trouble of
 // a table three times as great. They are made once: passing them costs a call nothing.
@@ -82,7 +86,7 @@ func (r *retryer) IsErrorRetryable(err error) bool {
 	case throttled, unsent:
 		return true
 	case conflict:
-		return !r.transaction // the other transaction is over in milliseconds
+		return !r.transaction
 	case unknown:
 		if !r.shared {
 			r.doubt = true
@@ -101,8 +105,12 @@ func (r *retryer) IsErrorRetryable(err error) bool {
 func (*retryer) MaxAttempts() int { return maxAttempts }
 
 // RetryDelay implements [aws.Retryer].
-func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
-	return backoff.Pause(max(attempt, 1) - 1), nil
+func (*retryer) RetryDelay(attempt int, err error) (time.Duration, error) {
+	pauses := &backoff
+	if classify(err) == conflict {
+		pauses = &afterConflict
+	}
+	return pauses.Pause(max(attempt, 1) - 1), nil
 }
 
 // GetRetryToken implements [aws.Retryer]. It fails when the budget is spent: the call then ends with the error of its last

@@ -3,6 +3,7 @@ package dynamo_test
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -44,6 +45,37 @@ func TestRetryBudget(t *testing.T) {
 				if got := attempts(1, store.Outcome(0), throttled, fine); got != 2 {
 					t.Errorf("%s: a call that succeeds again makes %d attempts, want 2", way, got)
 				}
+			}
+		})
+	}
+}
+
+// TestPausesAfterConflicts measures the pauses of a call whose first two attempts meet another transaction, which is over in milliseconds,
+// beside the pauses of one that is throttled twice.
+func TestPausesAfterConflicts(t *testing.T) {
+	fine := reply{status: 200, body: counted7}
+	for way, options := range ways {
+		synctest.Test(t, func(t *testing.T) {
+			// pauses returns the shortest and the longest time that a call takes whose first two attempts fail with a code.
+			pauses := func(code string) (shortest, longest time.Duration) {
+				shortest = time.Hour
+				failed := reply{status: 400, body: exception(code)}
+				for range 50 {
+					sent := &script{replies: []reply{failed, failed, fine}}
+					s := dynamo.New(storeClient(sent, provide(staticKey)), "table", storetest.Table, nil, options...)
+					began := time.Now()
+					if _, err := s.Write(t.Context(), count(t, one)); err != nil {
+						t.Fatalf("%s: Write() = %v", way, err)
+					}
+					shortest, longest = min(shortest, time.Since(began)), max(longest, time.Since(began))
+				}
+				return shortest, longest
+			}
+			if shortest, longest := pauses("TransactionConflictException"); shortest < 10*time.Millisecond || longest >= 30*time.Millisecond {
+				t.Errorf("%s: two pauses after conflicts take %v to %v, want 10 to 30 ms", way, shortest, longest)
+			}
+			if _, longest := pauses("ThrottlingException"); longest < 75*time.Millisecond {
+				t.Errorf("%s: two pauses after throttles take at most %v, want up to 150 ms", way, longest)
 			}
 		})
 	}

@@ -22,8 +22,9 @@ func For(ctx context.Context, d time.Duration) error {
 // A Backoff is how long callers pause between tries of what failed. The bound of a pause doubles with each try. A pause is
 // a random part of its bound, so that callers who failed together do not come again together.
 type Backoff struct {
-	First   time.Duration // bound of the pause after the first try, positive
+	First   time.Duration // bound of the pause after the first try, longer than the least pause
 	Longest time.Duration // bound of any pause
+	Least   time.Duration // that any pause takes
 	// Random returns a random time in [0, n); nil for the source of the system.
 	Random func(n time.Duration) time.Duration
 }
@@ -35,7 +36,7 @@ func (b Backoff) Pause(try int) time.Duration {
 		bound = min(shifted, b.Longest)
 	}
 	if b.Random == nil {
-		return rand.N(bound)
+		return b.Least + rand.N(bound-b.Least)
 	}
-	return b.Random(bound)
+	return b.Least + b.Random(bound-b.Least)
 }

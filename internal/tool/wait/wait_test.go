@@ -52,7 +52,15 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("Pause(%d) = %v, want %v, the end of its range", test.try, got, test.want-1)
 		}
 	}
-	b.Random = nil
+	b.Least = 5 * time.Millisecond
+	if got := b.Pause(5); got != 32*time.Millisecond-1 {
+		t.Errorf("with a least pause, Pause(5) = %v, want the same end of its range", got)
+	}
+	b.First, b.Random = 10*time.Millisecond, func(time.Duration) time.Duration { return 0 }
+	if got := b.Pause(0); got != b.Least {
+		t.Errorf("Pause(0) = %v, want the least, %v", got, b.Least)
+	}
+	b = wait.Backoff{First: time.Millisecond, Longest: 50 * time.Millisecond}
 	shortest, widest := b.Longest, time.Duration(0)
 	for range 1000 {
 		pause := b.Pause(6)
