@@ -13,7 +13,7 @@ import (
 type limitKind uint8
 
 const (
-	kindRefill  limitKind = iota // evenly, so many per period
+	kindRefill  limitKind = iota // evenly, an amount per period
 	kindQuota                    // all, at the times of Resets
 	kindSession                  // all, when a session ends
 	kindSlots                    // when their holders return them
