@@ -396,6 +396,11 @@ func TestBillOfNobody(t *testing.T) {
 			t.Errorf("usage bill --entity %s: code %d, %s%s", entity, got.code, got.stdout, got.stderr)
 		}
 	}
+	got := command(t, "", "usage", "bill", "--month", "2026-11", "--entity", "idle", "--store", "sqlite:"+m.path, "-o", "csv")
+	want := "note: no usage from 2026-11-01T00:00:00Z to 2026-12-01T00:00:00Z, zone UTC; how far it is complete is not known\n"
+	if got.stderr != want || !strings.HasPrefix(got.stdout, "from,to,zone,") {
+		t.Errorf("usage bill without rows as CSV: %s%s, want %s", got.stdout, got.stderr, want)
+	}
 }
 
 // TestBillOfARotatedTenant bills a tenant that got a new ID in the month: each request is in the bill once. In JSON, money is in billionths of

@@ -86,6 +86,7 @@ type level struct {
 	config zlimit.Config // its limits are nil where it was not read
 	said   zlimit.Switch // of serving requests
 
+	changed bool             // by this command; it had limits before
 	changes []budgets.Change // of budgets, by this command
 
 	unsupported []zlimit.UnsupportedFeature // in place of the config
@@ -130,6 +131,9 @@ func printLevel(sh *shell.Shell, l level) error {
 			p.Linef("no limits")
 		} else {
 			p.Limits(l.config.Limits)
+		}
+		if l.changed {
+			p.Linef("running processes apply it within the time that they keep limits, a minute by default")
 		}
 		for i := range l.changes {
 			for _, line := range l.changes[i].Lines(l.String()) {
@@ -180,6 +184,7 @@ zlimit limits --help.`,
 				return err
 			}
 			var left []string
+			had := false
 			changes, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]budgets.Change, error) {
 				return withBudgets(ctx, sh, l, at.Level, len(want.Limits) > 0, func() error {
 					wider := zlimit.Resolved{}
@@ -187,6 +192,7 @@ zlimit limits --help.`,
 						wider, _ = l.Limits.Resolve(ctx, at.Entity, at.Resource) // without limits there is nothing to say
 					}
 					return l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
+						had = len(config.Limits) > 0
 						if left = nil; len(limits) > 0 {
 							if len(config.Limits) == 0 {
 								left = missing(wider.Limits, want.Limits)
@@ -210,7 +216,7 @@ zlimit limits --help.`,
 			if len(left) > 0 {
 				sh.Note(fmt.Sprintf("note: %s, of the wider level, applied here before and no longer does; zlimit limits patch keeps the others", strings.Join(left, ", ")))
 			}
-			return printLevel(sh, level{Level: at.Level, config: stored, changes: changes})
+			return printLevel(sh, level{Level: at.Level, config: stored, changed: had, changes: changes})
 		},
 	}
 	at.flags(cmd)

@@ -79,7 +79,7 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 				return level{}, err
 			}
 			stored, err := storedAt(ctx, l, at.Level)
-			stored.changes = changes
+			stored.changed, stored.changes = true, changes
 			return stored, err
 		})
 		if err != nil {

@@ -250,6 +250,9 @@ func (b *Bill) print(sh *shell.Shell) error {
 	if err := l.Print(sh); err != nil || sh.Output.JSON {
 		return err
 	}
+	if sh.Output.CSV && len(b.Lines) == 0 { // whose rows would say so
+		sh.Note("note: " + l.None)
+	}
 	for _, note := range b.Notes {
 		sh.Note("note: " + note)
 	}
