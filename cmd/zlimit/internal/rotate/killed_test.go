@@ -1,6 +1,7 @@
 package rotate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -173,6 +174,44 @@ func TestRotateChangedAfterKill(t *testing.T) {
 			if t.Failed() {
 				return
 			}
+		}
+	}
+}
+
+// TestRotateOfAnotherVersion goes on with a rotation at the stage of an earlier version, which had copied limits and charged something. It refuses
+// one at a stage that it does not know, and leaves the new entity suspended.
+func TestRotateOfAnotherVersion(t *testing.T) {
+	for _, stage := range []string{stageFormer, "later"} {
+		w := inMemory(t)
+		l := w.limiter(w.s)
+		w.tenants(l)
+		ctx, stop := context.WithCancel(t.Context())
+		_, err := rotate(ctx, w.limiter(w.s), "acme", "acme-2", func(now string) {
+			if now == stageJoining {
+				stop()
+			}
+		})
+		if stop(); err == nil {
+			t.Fatal("a run that is stopped = nil")
+		}
+		e, err := l.Entities.Get(t.Context(), "acme-2")
+		check.Fatal(t, "Get()", err)
+		e.Metadata[StageKey] = stage
+		_, err = l.Entities.Update(t.Context(), e)
+		check.Fatal(t, "Update()", err)
+		check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme-2", "models"), parsed(t, "usd=200/month@UTC")))
+		_, err = rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})
+		if stage == stageFormer {
+			check.Fatal(t, "Run()", err)
+			w.same(stage)
+			continue
+		}
+		var invalid *zlimit.ValidationError
+		if !errors.As(err, &invalid) || invalid.Value != stage {
+			t.Errorf("a rotation at the stage %s = %v, want an error", stage, err)
+		}
+		if w.serves(l, "acme-2", "models") {
+			t.Errorf("the new entity is served at the stage %s", stage)
 		}
 	}
 }

@@ -33,10 +33,11 @@ const (
 
 // The stages, in their order.
 const (
-	stageCopying = "copying" // the new entity has no parent yet
-	stageClosing = "closing" // buckets of both entities refuse requests, and the old entity is suspended
-	stageJoining = "joining" // parent and children move to the new one
-	stageOpening = "opening" // the new one gets limits, balances and switches, and serves requests
+	stageCopying = "copying"  // the new entity has no parent yet
+	stageClosing = "closing"  // buckets of both entities refuse requests, and the old entity is suspended
+	stageFormer  = "charging" // of an earlier version: what comes before joining is done, and joining may follow
+	stageJoining = "joining"  // parent and children move to the new one
+	stageOpening = "opening"  // the new one gets limits, balances and switches, and serves requests
 )
 
 // A Rotation is what a run has done, or what it would do.
@@ -112,6 +113,7 @@ func Run(
 	}{
 		{stageCopying, stageClosing, r.leave},
 		{stageClosing, stageJoining, r.close},
+		{stageFormer, stageJoining, func(context.Context) error { return nil }},
 		{stageJoining, stageOpening, r.join},
 		{stageOpening, "", r.open},
 	} {
@@ -125,6 +127,10 @@ func Run(
 		if err := r.enter(ctx, stage.name, stage.next); err != nil {
 			return r.done, err
 		}
+	}
+	if stage := r.new.Metadata[StageKey]; stage != "" {
+		reason := "is a stage that this version does not know: finish with the version that has begun"
+		return r.done, &zlimit.ValidationError{Field: "metadata[" + StageKey + "] of " + to, Value: stage, Reason: reason}
 	}
 	return r.done, r.recall()
 }
