@@ -499,7 +499,7 @@ func (o *options) stampTime() time.Duration { return max(o.configTTL, time.Minut
 // quotaPeriod is the refill period of a quota, in milliseconds, which says nothing.
 const quotaPeriod = 1000
 
-// modes are the modes of limits by the modes of buckets.
+// modes has the mode of a limit at the number of its mode in buckets.
 var modes = []LimitMode{bucket.Enforced: ModeEnforced, bucket.Soft: ModeSoft, bucket.Shadow: ModeShadow}
 
 // params returns a validated limit in the form for charging buckets.
