@@ -100,7 +100,7 @@ func addLevel(limits []LimitCapacity, level *bucket.Status) []LimitCapacity {
 	}
 	l := &limits[at]
 	l.Entities++
-	l.Capacity = l.Capacity.plus(Quantity(level.Holds()))
+	l.Capacity = l.Capacity.plus(Quantity(level.CapacityNow()))
 	if level.Available >= 0 {
 		l.Available = l.Available.plus(Quantity(level.Available))
 	} else {

@@ -225,7 +225,7 @@ func (s *LimitService) byHand(ctx context.Context, op operation, r *protocol.Cha
 	}
 	var by author
 	var incarnation string
-	r.With = func(changes []bucket.LevelChange, shards int) ([]store.Write, error) {
+	r.With = func(changes []bucket.BalanceChange, shards int) ([]store.Write, error) {
 		change = BucketChange{OperationID: op.id, Shards: shards, Limits: []LimitChange{}}
 		for _, c := range changes {
 			change.Limits = append(change.Limits, LimitChange{

@@ -189,19 +189,19 @@ func (d *Demand) Holding(amounts []Amount) *Demand {
 
 // A part is the share of one shard in a transaction of several, beside the amounts.
 type part struct {
-	floors []Amount // replace the result of [Demand.floor]
-	levels []Amount // balances to set, of limits that receive refill of other shards
-	full   []string // limits that an operator resets
-	gifts  []Amount // added by an operator
-	raises []raise  // what an operator grants beyond the capacity
+	floors   []Amount // replace the result of [Demand.floor]
+	balances []Amount // balances to set, of limits that receive refill of other shards
+	full     []string // limits that an operator resets
+	gifts    []Amount // added by an operator
+	raises   []raise  // what an operator grants beyond the capacity
 
 	sessions []Amount // when those begin, epoch milliseconds, that all shards open
 }
 
-// levels returns the balances to set for limits that receive refill of other shards in the same transaction.
-func (d *Demand) levels() []Amount {
+// balances returns the balances to set for limits that receive refill of other shards in the same transaction.
+func (d *Demand) balances() []Amount {
 	if part := d.rest().part; part != nil {
-		return part.levels
+		return part.balances
 	}
 	return nil
 }
@@ -530,9 +530,9 @@ func (p *Plan) Lives(s *State, known []Life) []Life {
 	return next.Lives(known)
 }
 
-// level returns the balance to set for a limit, and false if the balance follows from the limit's own refill.
-func (d *Demand) level(limit string) (tokens int64, ok bool) {
-	for _, a := range d.levels() {
+// balance returns the balance to set for a limit, and false if the balance follows from the limit's own refill.
+func (d *Demand) balance(limit string) (tokens int64, ok bool) {
+	for _, a := range d.balances() {
 		if a.Limit == limit {
 			return a.Tokens, true
 		}

@@ -284,7 +284,7 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 				}
 				b := buckets[l.Name]
 				if b == nil {
-					b = &ideal{Params: *c.of(l.Name), level: rat(l.Capacity), at: stored.state.RefilledAt}
+					b = &ideal{Params: *c.of(l.Name), balance: rat(l.Capacity), at: stored.state.RefilledAt}
 					buckets[l.Name] = b
 				}
 				at := stored.state.RefilledAt
@@ -298,8 +298,8 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 				b.consume(amount)
 				has := rat(add(l.Tokens, Refill(stored.state.RefilledAt, b.at, b.RefillAmount, b.RefillPeriod)))
 				// Each change of the rate may cost, or give, the fraction of a millitoken.
-				if off := new(big.Rat).Sub(has, b.level); off.Abs(off).Cmp(rat(1)) >= 0 {
-					b.level = has
+				if off := new(big.Rat).Sub(has, b.balance); off.Abs(off).Cmp(rat(1)) >= 0 {
+					b.balance = has
 					if off.Cmp(rat(2)) >= 0 {
 						t.Fatalf("%s has %v at %d, which is off by %v: %d at %d after %v %+v", l.Name, has, b.at, off.FloatString(3), l.Tokens, stored.state.RefilledAt, plan.Kind, plan.Steps)
 					}

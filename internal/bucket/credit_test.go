@@ -74,7 +74,7 @@ func TestCreditIsExact(t *testing.T) {
 			}
 			for _, p := range c.Params {
 				if buckets[p.Name] == nil {
-					buckets[p.Name] = &ideal{Params: p, level: rat(p.Capacity), at: stored.state.RefilledAt}
+					buckets[p.Name] = &ideal{Params: p, balance: rat(p.Capacity), at: stored.state.RefilledAt}
 				}
 				compare(t, stored.state, buckets[p.Name], &h.plan, &h.demand, h.race.Asks, h.at)
 			}
@@ -206,7 +206,7 @@ func TestPlacedLimitsLeaveOutLittle(t *testing.T) {
 		plan.Decide(nil, &c, &Demand{Amounts: []Amount{{Limit: "tpm", Tokens: 1000}}}, now)
 		stored := &item{}
 		stored.apply(&plan)
-		b, seen := &ideal{Params: p, level: rat(p.Capacity - 1000), at: now}, stored.image()
+		b, seen := &ideal{Params: p, balance: rat(p.Capacity - 1000), at: now}, stored.image()
 		for range rapid.IntRange(1, 40).Draw(t, "writes") {
 			now += rapid.Int64Range(0, 60).Draw(t, "elapsed")
 			at := now - rapid.Int64Range(0, 100).Draw(t, "late")
@@ -228,9 +228,9 @@ func TestPlacedLimitsLeaveOutLittle(t *testing.T) {
 			b.refill(at)
 			b.consume(d.Amounts[0].Tokens)
 			has := rat(add(stored.state.find("tpm").Tokens, Refill(stored.state.RefilledAt, b.at, p.RefillAmount, p.RefillPeriod)))
-			most := new(big.Rat).Add(b.level, rat(p.RefillAmount/p.RefillPeriod*2+2)) // of the freshness, rounded
-			if least := new(big.Rat).Sub(b.level, rat(p.Capacity/slackPart+1)); has.Cmp(least) < 0 || has.Cmp(most) > 0 {
-				t.Fatalf("after a %v the limit has %v, the ideal bucket %v", plan.Kind, has.FloatString(0), b.level.FloatString(0))
+			most := new(big.Rat).Add(b.balance, rat(p.RefillAmount/p.RefillPeriod*2+2)) // of the freshness, rounded
+			if least := new(big.Rat).Sub(b.balance, rat(p.Capacity/slackPart+1)); has.Cmp(least) < 0 || has.Cmp(most) > 0 {
+				t.Fatalf("after a %v the limit has %v, the ideal bucket %v", plan.Kind, has.FloatString(0), b.balance.FloatString(0))
 			}
 		}
 	})
@@ -252,7 +252,7 @@ func TestSplitOnCredit(t *testing.T) {
 		c := Config{Params: []Params{p}}
 		now := int64(1 << 40)
 		shards := fullShards(&c, 1<<rapid.IntRange(1, 3).Draw(t, "shards"), now)
-		whole := ideal{Params: p, level: rat(p.Capacity), at: now}
+		whole := ideal{Params: p, balance: rat(p.Capacity), at: now}
 		resizes, early := rapid.Bool().Draw(t, "resizes"), int64(0)
 		for step := range rapid.IntRange(1, 100).Draw(t, "operations") {
 			now += rapid.Int64Range(0, 900).Draw(t, "time")
@@ -265,8 +265,8 @@ func TestSplitOnCredit(t *testing.T) {
 			}
 			rounding := rat(int64(32*(step+2)) + early)
 			has := (view{&c, shards.images(), now}).whole(&p).available()
-			if excess := rat(has); excess.Sub(excess, whole.level).Cmp(rounding) > 0 {
-				t.Fatalf("the shards have %d, the ideal bucket %v", has, whole.level)
+			if excess := rat(has); excess.Sub(excess, whole.balance).Cmp(rounding) > 0 {
+				t.Fatalf("the shards have %d, the ideal bucket %v", has, whole.balance)
 			}
 			amount := rapid.Int64Range(1, p.Capacity/int64(len(shards))*3/2+1).Draw(t, "amount")
 			d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: amount}}}

@@ -32,16 +32,16 @@ const (
 	Take                      // amount
 	Borrow                    // amount, floor, shards: a take that asks for another balance than the amount
 	Below                     // ceiling
-	Place                     // brink, level, amount
+	Place                     // brink, balance, amount
 	Unmoved                   // refill stamp
 	Charge                    // amount
 	Owe                       // amount, shards
 	Refund                    // amount, room, capacity, shards
 	Credit                    // room, delta
 	Cover                     // floor
-	Fill                      // brink, level
+	Fill                      // brink, balance
 	Count                     // amount
-	Seed                      // level, amount
+	Seed                      // balance, amount
 	Drop                      // none
 	Ascribe                   // amount
 	Disown                    // none
@@ -51,7 +51,7 @@ const (
 	Persist                   // none
 	Expire                    // time of expiry as it was seen, and as it is to be
 	Resize                    // shards, next shards
-	Renew                     // level
+	Renew                     // balance
 	Period                    // the end of the present one
 	Regard                    // amount
 	Admit                     // none
@@ -128,7 +128,7 @@ func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
 // decide is Decide at the time by which the item is judged.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
-	case !c.InLine(s, now) || len(d.levels()) > 0 || c.mixed(s):
+	case !c.InLine(s, now) || len(d.balances()) > 0 || c.mixed(s):
 	case s.RefilledAt >= sub(now, c.Freshness) && s.isPlain() && !c.Bypass && d.isPlain() && p.spendPlain(s, c, d, now):
 		return
 	case s.RefilledAt >= sub(now, c.Freshness) && p.spend(s, c, d, now, false), s.givesCredit(d, now) && p.spend(s, c, d, now, true):
@@ -208,11 +208,11 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			p.reset(Reject, nil, now, now)
 			return
 		}
-		level := min(sub(capacity, amount), capacity)
+		balance := min(sub(capacity, amount), capacity)
 		children, narrower := d.parts(params.Name)
 		consumed := d.counts(params.Name, amount)
 		p.Item.Limits = append(p.Item.Limits, Limit{
-			Name: params.Name, Tokens: level, Consumed: consumed,
+			Name: params.Name, Tokens: balance, Consumed: consumed,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
 			Life: d.lifeOf(params.Name),
 		})
@@ -239,7 +239,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			made := rare
 			p.Item.Limits[i].Rare = &made
 		}
-		life.cover(params, level, depth(amount, floor, checked), rare.Since)
+		life.cover(params, balance, depth(amount, floor, checked), rare.Since)
 		next.cover(params.Times, params.Windows, params.Session, rare.Since)
 	}
 	p.Item.ValidUntil = next.next
@@ -311,13 +311,13 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 				kept++
 			}
 		}
-		balance := p.balance
+		settle := p.balance
 		if c.mixed(s) && l.Name != WriteUnits {
-			balance = p.settled
+			settle = p.settled
 		}
 		is := *l
 		p.doubt, p.vague = 0, false
-		level, ok := balance(s, l, &is, params, d, c.owed(s, l, params, from, now), from, now)
+		balance, ok := settle(s, l, &is, params, d, c.owed(s, l, params, from, now), from, now)
 		if !ok {
 			p.reset(Reject, s, s.RefilledAt, now)
 			return
@@ -339,9 +339,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		amount, checked := d.asks(l.Name, params.Mode)
 		since := p.session(s, l, &is, params, d)
 		if p.vague && p.expires && blocks(l.Name, params) {
-			vague = append(vague, Amount{Limit: l.Name, Tokens: sub(l.Tokens, max(level, 0))})
+			vague = append(vague, Amount{Limit: l.Name, Tokens: sub(l.Tokens, max(balance, 0))})
 		}
-		life.cover(params, level, max(depth(amount, d.floor(params, s, now), checked), p.doubt), since)
+		life.cover(params, balance, max(depth(amount, d.floor(params, s, now), checked), p.doubt), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
 			until := is.regrant(s.chainTo(l, params, from, now, 0).grant.under(s, l, params, now), d)
@@ -419,13 +419,13 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		if checked && floor > capacity {
 			return false
 		}
-		level, given := d.level(params.Name)
+		balance, given := d.balance(params.Name)
 		raise, raises := d.raise(params.Name)
 		if !given {
-			level = min(sub(add(capacity, raise.tokens), amount), add(capacity, raise.tokens))
+			balance = min(sub(add(capacity, raise.tokens), amount), add(capacity, raise.tokens))
 		}
 		counted := d.counts(params.Name, amount)
-		p.step(Seed, params.Name, level, counted)
+		p.step(Seed, params.Name, balance, counted)
 		if refused := refusalsOf(d, params.Name); refused != 0 {
 			p.step(Foresee, params.Name, refused)
 		}
@@ -443,7 +443,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		}
 		since := p.session(s, nil, &is, params, d)
 		p.differ(&Limit{Name: params.Name}, &is, false)
-		life.cover(params, level, depth(amount, floor, checked), since)
+		life.cover(params, balance, depth(amount, floor, checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 	}
 	return true
@@ -453,7 +453,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 // returns the balance afterwards, based on the image, and false if the balance does not cover the demand.
 //
 //nolint:gocyclo // a case for each kind of limit
-func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (level int64, ok bool) {
+func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (balance int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	amount = add(amount, owed)
 	changed := !l.has(params)
@@ -466,78 +466,78 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	refilled := raised(ch.from(l.Tokens), inflow)
 	most, passed := d.passes(l.Name, refilled)
 	moves := amount != 0 || changed || passed
-	level, given := d.level(l.Name)
+	balance, given := d.balance(l.Name)
 	floor := add(d.floor(params, s, now), owed)
 	if checked && !given && min(refilled, capacity) < floor {
 		return 0, false
 	}
 	switch {
 	case given:
-		p.leave(l, level, d)
+		p.leave(l, balance, d)
 	case renewed: // the amount given back is of the period before
-		level = sub(capacity, max(amount, 0))
-		if level == l.Tokens && l.Session() > 0 && l.Since() == 0 { // a write that takes of it would have opened a session
+		balance = sub(capacity, max(amount, 0))
+		if balance == l.Tokens && l.Session() > 0 && l.Since() == 0 { // a write that takes of it would have opened a session
 			break
 		}
-		p.renew(l, level, ch)
+		p.renew(l, balance, ch)
 	case ch.ended:
-		level = sub(min(refilled, capacity), amount)
-		p.Overflows = p.Overflows || level > capacity
-		level = min(level, capacity)
-		p.exactly(l, level)
+		balance = sub(min(refilled, capacity), amount)
+		p.Overflows = p.Overflows || balance > capacity
+		balance = min(balance, capacity)
+		p.exactly(l, balance)
 	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
-		level = sub(min(refilled, capacity), amount)
-		p.Overflows = p.Overflows || amount < 0 && level > capacity
-		level = min(level, capacity)
-		p.step(Fill, l.Name, l.Tokens, level)
+		balance = sub(min(refilled, capacity), amount)
+		p.Overflows = p.Overflows || amount < 0 && balance > capacity
+		balance = min(balance, capacity)
+		p.step(Fill, l.Name, l.Tokens, balance)
 	case amount < 0 && sub(refilled, amount) > capacity:
-		level = capacity
+		balance = capacity
 		p.Overflows = true
-		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
+		p.step(Fill, l.Name, add(sub(capacity, refill), amount), balance)
 	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && s.mayExceed(l)):
-		level = sub(capacity, amount)
-		p.step(Fill, l.Name, sub(capacity, refill), level)
+		balance = sub(capacity, amount)
+		p.step(Fill, l.Name, sub(capacity, refill), balance)
 	case refill > 0 || moves:
-		level = sub(refilled, amount)
+		balance = sub(refilled, amount)
 		room := min(add(sub(capacity, refill), min(amount, 0)), sub(most, refill))
-		p.step(Credit, l.Name, room, sub(level, l.Tokens)) // the deepest debt saturates
+		p.step(Credit, l.Name, room, sub(balance, l.Tokens)) // the deepest debt saturates
 		switch {
 		case checked:
 			p.step(Cover, l.Name, sub(floor, refill))
 		case amount > 0 && p.expires && blocks(l.Name, params):
-			p.doubt = doubtful(level, amount)
+			p.doubt = doubtful(balance, amount)
 			least := sub(0, refill)
-			if level < 0 { // twice the debt, which may be the deepest one
-				least = add(l.Tokens, level)
+			if balance < 0 { // twice the debt, which may be the deepest one
+				least = add(l.Tokens, balance)
 			}
 			p.step(Cover, l.Name, least)
 		default:
 			p.vague = true
 		}
 	default:
-		level, p.vague = l.Tokens, true
+		balance, p.vague = l.Tokens, true
 	}
 	p.count(l.Name, d)
-	return level, true
+	return balance, true
 }
 
 // mayExceed reports whether a limit of the item may hold more than its capacity by now.
 func (s *State) mayExceed(l *Limit) bool { return s.Changed || l.Windows() != nil || l.Granted() != 0 }
 
 // renew plans the reset of a quota. What it carries, and what remains of a grant, depends on the exact balance.
-func (p *Plan) renew(l *Limit, level int64, ch chain) {
+func (p *Plan) renew(l *Limit, balance int64, ch chain) {
 	if ch.exact {
-		p.exactly(l, level)
+		p.exactly(l, balance)
 		return
 	}
-	p.step(Renew, l.Name, level)
+	p.step(Renew, l.Name, balance)
 }
 
 // exactly plans a new balance, on condition that the item has exactly the balance of the image.
-func (p *Plan) exactly(l *Limit, level int64) {
-	difference := sub(level, l.Tokens)
-	if add(l.Tokens, difference) != level { // out of a debt too deep for a difference
-		p.step(Fill, l.Name, l.Tokens, level)
+func (p *Plan) exactly(l *Limit, balance int64) {
+	difference := sub(balance, l.Tokens)
+	if add(l.Tokens, difference) != balance { // out of a debt too deep for a difference
+		p.step(Fill, l.Name, l.Tokens, balance)
 		return
 	}
 	p.step(Credit, l.Name, l.Tokens, difference)
@@ -546,12 +546,12 @@ func (p *Plan) exactly(l *Limit, level int64) {
 
 // leave plans to set a balance that includes refill of other shards, on condition that the item has exactly the balance of the
 // image. A limit that is filled manually is set without that condition.
-func (p *Plan) leave(l *Limit, level int64, d *Demand) {
+func (p *Plan) leave(l *Limit, balance int64, d *Demand) {
 	if d.restarts(l.Name) {
-		p.step(Renew, l.Name, level)
+		p.step(Renew, l.Name, balance)
 		return
 	}
-	p.exactly(l, level)
+	p.exactly(l, balance)
 }
 
 // ceiling returns the most that a limit of an item has after a chain up to a time, when the item gets new parameters. The old

@@ -13,7 +13,7 @@ type Part struct {
 	Plan    Plan
 }
 
-// Gather plans how several shards cover a demand together, in one transaction. Each shard gives the tokens above a level that is
+// Gather plans how several shards cover a demand together, in one transaction. Each shard gives the tokens above a balance that is
 // the same part of every share.
 //
 // Refill that full shards could not hold belongs to the shards with room. Gather moves it to them if even is true, or if the
@@ -39,19 +39,19 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	for i := range c.Params {
 		p := &c.Params[i]
 		amount, _ := d.of(p.Name)
-		levels, shares := make([]int64, len(shards)), make([]int64, len(shards))
+		balances, shares := make([]int64, len(shards)), make([]int64, len(shards))
 		sum := standing{}
 		spare := spareOf(shards, p)
 		for at, s := range shards {
 			one := c.standing(s, p, latest, c.stamp(s, now), spare)
-			levels[at], shares[at] = one.level, s.holds(one, p, now)
+			balances[at], shares[at] = one.balance, s.capacityOf(one, p, now)
 			sum = sum.plus(one)
 		}
-		takes := fromFullest(levels, shares, amount)
-		if rest := sub(sum.available(), amount); rest >= 0 && (even || sum.level < amount) {
+		takes := fromFullest(balances, shares, amount)
+		if rest := sub(sum.available(), amount); rest >= 0 && (even || sum.balance < amount) {
 			moves = true
 			targets := inProportion(shares, rest)
-			takes = above(levels, targets, amount)
+			takes = above(balances, targets, amount)
 			for at := range shards {
 				left[at] = append(left[at], Amount{Limit: p.Name, Tokens: targets[at]})
 			}
@@ -61,12 +61,12 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		for at, take := range takes {
 			if take > 0 && d.isFloored() {
 				floor := shards[at].partOfFloor(p, take, amount, d.floor(v.granted(p), nil, now))
-				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(floor, max(levels[at], take))})
+				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(floor, max(balances[at], take))})
 			}
 		}
 	}
 	for at, s := range shards {
-		rest := beside{part: &part{floors: floors[at], levels: left[at], sessions: sessions}}
+		rest := beside{part: &part{floors: floors[at], balances: left[at], sessions: sessions}}
 		if at == 0 {
 			rest.counted = d.rest().counted
 		}
@@ -108,12 +108,12 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	all := part{sessions: sessions}
 	taken := make([][]Amount, len(shards))
 	for _, a := range due.Amounts {
-		levels, shares, rooms := make([]int64, len(shards)), make([]int64, len(shards)), make([]int64, len(shards))
+		balances, shares, rooms := make([]int64, len(shards)), make([]int64, len(shards)), make([]int64, len(shards))
 		for at, s := range shards {
 			c := keep(s)
 			if p := c.of(a.Limit); p != nil {
 				one := c.standing(s, p, now, now, 0)
-				levels[at], shares[at], rooms[at] = one.level, s.holds(one, p, now), s.roomFor(one, shards[home], a.Limit)
+				balances[at], shares[at], rooms[at] = one.balance, s.capacityOf(one, p, now), s.roomFor(one, shards[home], a.Limit)
 			}
 		}
 		if a.Tokens <= 0 {
@@ -124,7 +124,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 			deal(taken, a, backs)
 			continue
 		}
-		deal(taken, a, fromFullest(levels, shares, a.Tokens))
+		deal(taken, a, fromFullest(balances, shares, a.Tokens))
 	}
 	for at, s := range shards {
 		one := Part{At: at, Amounts: taken[at]}
@@ -262,7 +262,7 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 		if _, checked := d.asks(p.Name, p.Mode); !checked {
 			continue
 		}
-		rest := sub(c.standing(s, p, now, now, 0).level, d.floor(p, s, now))
+		rest := sub(c.standing(s, p, now, now, 0).balance, d.floor(p, s, now))
 		if rest < 0 {
 			return -1
 		}
@@ -294,9 +294,9 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 			one := c.standing(s, p, now, now, 0)
 			full = full || one.room == 0
 			if j == at {
-				one.level = sub(one.level, amount)
+				one.balance = sub(one.balance, amount)
 			}
-			short = short || one.level < partOf(s.capacity(p.Name, p.rule(), now), nearlyFull)
+			short = short || one.balance < partOf(s.capacity(p.Name, p.rule(), now), nearlyFull)
 		}
 		if full && short {
 			return true
@@ -363,12 +363,12 @@ func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	return portion
 }
 
-// fromFullest splits an amount among shards, given their levels and shares. The shards that give are left with the same
+// fromFullest splits an amount among shards, given their balances and shares. The shards that give are left with the same
 // part of their share. Where all shards together have less than the amount, that part is a debt.
-func fromFullest(levels, shares []int64, amount int64) []int64 {
+func fromFullest(balances, shares []int64, amount int64) []int64 {
 	above := func(part int64) (sum int64) {
-		for i, level := range levels {
-			sum = add(sum, max(sub(level, partOf(shares[i], part)), 0))
+		for i, balance := range balances {
+			sum = add(sum, max(sub(balance, partOf(shares[i], part)), 0))
 		}
 		return sum
 	}
@@ -384,10 +384,10 @@ func fromFullest(levels, shares []int64, amount int64) []int64 {
 		}
 	}
 	short := above(low) < amount
-	takes := make([]int64, len(levels))
-	for i, level := range levels {
-		takes[i] = min(max(sub(level, partOf(shares[i], low)), 0), amount)
-		if short && i == len(levels)-1 {
+	takes := make([]int64, len(balances))
+	for i, balance := range balances {
+		takes[i] = min(max(sub(balance, partOf(shares[i], low)), 0), amount)
+		if short && i == len(balances)-1 {
 			takes[i] = amount // a debt too great to be split
 		}
 		amount -= takes[i]
@@ -419,10 +419,10 @@ func inProportion(shares []int64, tokens int64) []int64 {
 
 // above splits an amount among shards. It takes first the tokens of each above its target, then the rest, which is paid
 // by refill that moves among them.
-func above(levels, targets []int64, amount int64) []int64 {
-	takes := make([]int64, len(levels))
-	for i := range levels {
-		takes[i] = min(max(sub(levels[i], targets[i]), 0), amount)
+func above(balances, targets []int64, amount int64) []int64 {
+	takes := make([]int64, len(balances))
+	for i := range balances {
+		takes[i] = min(max(sub(balances[i], targets[i]), 0), amount)
 		amount -= takes[i]
 	}
 	takes[0] += amount
@@ -445,9 +445,9 @@ func partOf(share, part int64) int64 {
 	return tokens
 }
 
-// shareOf returns a level as a part of a share. The share is at least a few tokens, and the level is from 0 up.
-func shareOf(level, share int64) int64 {
-	hi, lo := bits.Mul64(uint64(level), wholeShare)
+// shareOf returns a balance as a part of a share. The share is at least a few tokens, and the balance is from 0 up.
+func shareOf(balance, share int64) int64 {
+	hi, lo := bits.Mul64(uint64(balance), wholeShare)
 	if hi >= uint64(max(share, 1)) {
 		return math.MaxInt64
 	}

@@ -122,7 +122,7 @@ func TestSplitIsWhole(t *testing.T) {
 		count := 1 << rapid.IntRange(1, 4).Draw(t, "shards")
 		now := int64(1 << 40)
 		shards := fullShards(&c, count, now)
-		whole := ideal{Params: p, level: rat(p.Capacity), at: now}
+		whole := ideal{Params: p, balance: rat(p.Capacity), at: now}
 		even, resizes := rapid.Bool().Draw(t, "even"), rapid.Bool().Draw(t, "resizes")
 		lost := int64(0) // by splits and merges, at most
 		for step := range rapid.IntRange(1, 40).Draw(t, "operations") {
@@ -139,11 +139,11 @@ func TestSplitIsWhole(t *testing.T) {
 			amount := d.Amounts[0].Tokens
 			before := (view{&c, shards.images(), now}).whole(&c.Params[0]).available()
 			rounding := rat(int64(32*(step+2)) + lost) // of each shard and step, in millitokens
-			if excess := rat(before); excess.Sub(excess, whole.level).Cmp(rounding) > 0 {
-				t.Fatalf("the shards have %d, the ideal bucket %v", before, whole.level)
+			if excess := rat(before); excess.Sub(excess, whole.balance).Cmp(rounding) > 0 {
+				t.Fatalf("the shards have %d, the ideal bucket %v", before, whole.balance)
 			}
-			if short := rat(before + p.Capacity/8 + int64(count)); even && short.Sub(whole.level, short).Cmp(rounding) > 0 {
-				t.Fatalf("the shards have %d, the ideal bucket %v, of %d", before, whole.level, p.Capacity)
+			if short := rat(before + p.Capacity/8 + int64(count)); even && short.Sub(whole.balance, short).Cmp(rounding) > 0 {
+				t.Fatalf("the shards have %d, the ideal bucket %v, of %d", before, whole.balance, p.Capacity)
 			}
 			var admitted bool
 			if even {

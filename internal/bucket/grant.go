@@ -151,11 +151,11 @@ func levelsOf(shares []int64, pots []pot, after int64, raised bool, before int64
 		capacities[i], granted[i] = pots[i].capacity, pots[i].granted
 	}
 	owns, rests := inProportion(capacities, own), inProportion(granted, sub(after, own))
-	levels := make([]int64, len(pots))
+	balances := make([]int64, len(pots))
 	for i := range pots {
-		pots[i].own, levels[i] = owns[i], add(owns[i], rests[i])
+		pots[i].own, balances[i] = owns[i], add(owns[i], rests[i])
 	}
-	return levels
+	return balances
 }
 
 // lacks returns what a limit of the item with so much at most without its grant lacks to its capacity, and to what was carried, at a time.
@@ -310,7 +310,7 @@ func (d *Demand) raise(limit string) (r raise, ok bool) {
 }
 
 // crossed returns what a limit has at a time when it has crossed the edges up to a mark, which may be later, and what is left of its grant.
-func (s *State) crossed(l *Limit, at, mark int64) (level int64, left Grant) {
+func (s *State) crossed(l *Limit, at, mark int64) (balance int64, left Grant) {
 	ch := s.chain(l, s.RefilledAt, at, 0)
 	if !s.renews(l, nil, mark) || ch.anew && (l.Session() > 0 || !l.Times().Between(at, mark)) {
 		return ch.of(l.Tokens), ch.grant
@@ -319,11 +319,11 @@ func (s *State) crossed(l *Limit, at, mark int64) (level int64, left Grant) {
 	return add(s.share(l.Name, l.rule().capacityAt(at)), left.Granted), left
 }
 
-// holds returns what a limit of the item can hold, given how it stands at a time. A quota that resets then has the rest of
+// capacityOf returns what a limit of the item can hold, given how it stands at a time. A quota that resets then has the rest of
 // its grant.
-func (s *State) holds(one standing, p *Params, at int64) int64 {
+func (s *State) capacityOf(one standing, p *Params, at int64) int64 {
 	if l := s.find(p.Name); l != nil && (l.Granted() != 0 || l.Carried() != 0 || p.Carry != 0) && l.isQuota() && (l.has(p) || s.renews(l, p, at)) {
-		return add(one.level, one.room)
+		return add(one.balance, one.room)
 	}
 	return s.capacity(p.Name, p.rule(), at)
 }

@@ -16,7 +16,7 @@ import (
 // bucket whatever its shards are, in exact numbers.
 type grantLedger struct {
 	p         *Params
-	level     *big.Rat
+	balance   *big.Rat
 	granted   int64
 	until     int64
 	lone      *big.Rat // the most that it has without what is granted
@@ -47,8 +47,8 @@ func (g *grantLedger) edge(after, to int64) int64 {
 
 func (g *grantLedger) clamp() {
 	capacity := g.p.rule().capacityAt(g.at)
-	if most := rat(capacity + g.granted); g.level.Cmp(most) > 0 {
-		g.level = most
+	if most := rat(capacity + g.granted); g.balance.Cmp(most) > 0 {
+		g.balance = most
 	}
 	if g.granted > 0 && g.lone.Cmp(rat(capacity)) > 0 {
 		g.lone = rat(capacity)
@@ -67,7 +67,7 @@ func (g *grantLedger) advance(to int64) {
 		}
 		now, _, _ := g.p.rule().at(g.at)
 		in := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(next-g.at), big.NewInt(now.refill)), big.NewInt(now.period))
-		g.level.Add(g.level, in)
+		g.balance.Add(g.balance, in)
 		if g.granted > 0 {
 			g.lone.Add(g.lone, in)
 		}
@@ -78,15 +78,15 @@ func (g *grantLedger) advance(to int64) {
 		g.clamp()
 		if g.until != 0 && g.until <= next {
 			g.ended += g.granted
-			g.level.Sub(g.level, g.rest())
+			g.balance.Sub(g.balance, g.rest())
 			g.granted, g.until = 0, 0
 		}
 		if !anew {
 			continue
 		}
 		left := int64(0)
-		if g.until != 0 && g.level.Sign() > 0 {
-			left = min(g.granted, new(big.Int).Div(g.level.Num(), g.level.Denom()).Int64())
+		if g.until != 0 && g.balance.Sign() > 0 {
+			left = min(g.granted, new(big.Int).Div(g.balance.Num(), g.balance.Denom()).Int64())
 		}
 		if g.granted = left; left == 0 {
 			g.until = 0
@@ -94,15 +94,15 @@ func (g *grantLedger) advance(to int64) {
 			g.edges++
 		}
 		g.since = 0
-		g.level, g.lone = rat(g.p.rule().capacityAt(next)+left), rat(g.p.rule().capacityAt(next))
+		g.balance, g.lone = rat(g.p.rule().capacityAt(next)+left), rat(g.p.rule().capacityAt(next))
 	}
 }
 
 // rest returns what is left of a grant: what the limit has beyond what it would have without.
 func (g *grantLedger) rest() *big.Rat {
 	rest := rat(0)
-	if g.granted > 0 && g.level.Cmp(g.lone) > 0 {
-		rest.Sub(g.level, g.lone)
+	if g.granted > 0 && g.balance.Cmp(g.lone) > 0 {
+		rest.Sub(g.balance, g.lone)
 	}
 	if granted := rat(g.granted); rest.Cmp(granted) > 0 {
 		rest = granted
@@ -112,7 +112,7 @@ func (g *grantLedger) rest() *big.Rat {
 
 func (g *grantLedger) clone() *grantLedger {
 	other := *g
-	other.level = new(big.Rat).Set(g.level)
+	other.balance = new(big.Rat).Set(g.balance)
 	if g.lone != nil {
 		other.lone = new(big.Rat).Set(g.lone)
 	}
@@ -141,7 +141,7 @@ func TestGrants(t *testing.T) {
 		p.draw()
 		p.shards = fullShards(&p.config, 1, p.now)
 		params := &p.config.Params[0]
-		p.ledger = grantLedger{p: params, level: rat(nothingTaken.idle(params, p.now)), at: p.now}
+		p.ledger = grantLedger{p: params, balance: rat(nothingTaken.idle(params, p.now)), at: p.now}
 		p.alone = params.Session > 0 || rapid.Bool().Draw(t, "alone")
 		steps := map[string]func(){"take": p.take, "take of all": p.gather, "refund": p.refund, "grant": p.grant, "reset": p.reset, "wait": p.waits}
 		if !p.alone {
@@ -314,12 +314,12 @@ func (p *granting) slack() *big.Rat {
 // follow compares the bucket with the ledger. Items of a divided bucket have less where a part of a grant was left on one of them alone.
 func (p *granting) follow(step string) {
 	has, whole := rat(p.has()), (view{&p.config, p.shards.images(), p.now}).granted(p.ledger.p).grant
-	over := new(big.Rat).Sub(has, p.ledger.level)
+	over := new(big.Rat).Sub(has, p.ledger.balance)
 	if over.Cmp(p.slack()) > 0 || whole.Granted > p.ledger.granted || whole.Granted > 0 && whole.Until != p.ledger.until {
-		p.Fatalf("after a %s at %d the items have %v, of which %+v are granted; the ledger has %v, %d and %d", step, p.now, has, whole, p.ledger.level, p.ledger.granted, p.ledger.until)
+		p.Fatalf("after a %s at %d the items have %v, of which %+v are granted; the ledger has %v, %d and %d", step, p.now, has, whole, p.ledger.balance, p.ledger.granted, p.ledger.until)
 	}
 	if p.alone && (over.Neg(over).Cmp(p.slack()) > 0 || whole.Granted < p.ledger.granted) {
-		p.Fatalf("after a %s at %d the item has %v, of which %+v are granted; the ledger has %v, %d and %d", step, p.now, has, whole, p.ledger.level, p.ledger.granted, p.ledger.until)
+		p.Fatalf("after a %s at %d the item has %v, of which %+v are granted; the ledger has %v, %d and %d", step, p.now, has, whole, p.ledger.balance, p.ledger.granted, p.ledger.until)
 	}
 	for _, it := range p.shards {
 		l := it.state.find("a")
@@ -332,14 +332,14 @@ func (p *granting) follow(step string) {
 	}
 	if !p.alone {
 		lost := p.ledger.granted - whole.Granted + p.ledger.ended
-		if short := new(big.Rat).Sub(p.ledger.level, has); p.ledger.p.isQuota() && p.ledger.p.Windows == nil && short.Cmp(rat(lost)) > 0 {
-			p.Fatalf("after a %s at %d the items have %v, and %d lost of a grant; the ledger has %v", step, p.now, has, lost, p.ledger.level)
+		if short := new(big.Rat).Sub(p.ledger.balance, has); p.ledger.p.isQuota() && p.ledger.p.Windows == nil && short.Cmp(rat(lost)) > 0 {
+			p.Fatalf("after a %s at %d the items have %v, and %d lost of a grant; the ledger has %v", step, p.now, has, lost, p.ledger.balance)
 		}
-		p.ledger.level, p.ledger.granted = has, whole.Granted
+		p.ledger.balance, p.ledger.granted = has, whole.Granted
 		p.ledger.lone = new(big.Rat).Set(has)
 		for _, s := range p.shards.images() {
 			one := p.config.standing(s, p.ledger.p, p.now, p.now, 0)
-			p.ledger.lone.Sub(p.ledger.lone, rat(p.config.potOf(s, p.ledger.p, one.level, p.now).rest))
+			p.ledger.lone.Sub(p.ledger.lone, rat(p.config.potOf(s, p.ledger.p, one.balance, p.now).rest))
 		}
 		if whole.Granted == 0 {
 			p.ledger.until = 0
@@ -364,7 +364,7 @@ func (p *granting) image(it *item) *State {
 func (p *granting) took(it *item, amount int64, at int64) {
 	p.now = p.latest() // a write that opens a session may have the next stamp
 	p.ledger.advance(p.now)
-	p.ledger.level.Sub(p.ledger.level, rat(amount))
+	p.ledger.balance.Sub(p.ledger.balance, rat(amount))
 	if p.ledger.p.Session > 0 && p.ledger.since == 0 {
 		p.ledger.since = at
 	}
@@ -383,8 +383,8 @@ func (p *granting) take() {
 	plan.Decide(image, &p.config, &d, p.now)
 	next := p.ledger.clone()
 	next.advance(p.now + 1) // a write that opens a session may have the next stamp
-	if p.alone && fresh && !d.Unchecked && p.ledger.p.isQuota() && (plan.Kind == Reject) != (p.ledger.level.Cmp(rat(amount)) < 0) && (plan.Kind == Reject) != (next.level.Cmp(rat(amount)) < 0) {
-		p.Fatalf("a take of %d is a %v, and the ledger has %v", amount, plan.Kind, p.ledger.level)
+	if p.alone && fresh && !d.Unchecked && p.ledger.p.isQuota() && (plan.Kind == Reject) != (p.ledger.balance.Cmp(rat(amount)) < 0) && (plan.Kind == Reject) != (next.balance.Cmp(rat(amount)) < 0) {
+		p.Fatalf("a take of %d is a %v, and the ledger has %v", amount, plan.Kind, p.ledger.balance)
 	}
 	if it.apply(&plan) {
 		p.took(it, amount, plan.Now)
@@ -405,12 +405,12 @@ func (p *granting) gather() {
 	next := p.ledger.clone()
 	next.advance(p.now + 1) // a write may have the next stamp, at which a grant ends
 	if !p.shards.gather(p.T, &p.config, &d, rapid.Bool().Draw(p.T, "even"), p.now) {
-		if next.level.Cmp(rat(d.Amounts[0].Tokens)) >= 0 {
+		if next.balance.Cmp(rat(d.Amounts[0].Tokens)) >= 0 {
 			p.Fatalf("%d are not there, of %d", d.Amounts[0].Tokens, has)
 		}
 		return
 	}
-	p.ledger.level.Sub(p.ledger.level, rat(d.Amounts[0].Tokens))
+	p.ledger.balance.Sub(p.ledger.balance, rat(d.Amounts[0].Tokens))
 }
 
 // refund gives back what a lease took, if that was in this period.
@@ -440,11 +440,11 @@ func (p *granting) refund() {
 	if life := lease.lives[0]; life.Until != 0 && (life.Until != p.ledger.until || p.ledger.granted == 0) {
 		back = min(back, life.Kept)
 	}
-	p.ledger.level.Add(p.ledger.level, rat(back))
+	p.ledger.balance.Add(p.ledger.balance, rat(back))
 	p.ledger.clamp()
 	if plan.Kind == Advance && p.alone { // there is room up to what a window has left
-		if most := rat(image.chain(image.find("a"), image.RefilledAt, plan.Now, 0).ceiling); p.ledger.level.Cmp(most) > 0 {
-			p.ledger.level = most
+		if most := rat(image.chain(image.find("a"), image.RefilledAt, plan.Now, 0).ceiling); p.ledger.balance.Cmp(most) > 0 {
+			p.ledger.balance = most
 		}
 	}
 }
@@ -539,12 +539,12 @@ func (p *granting) grant() {
 	p.now = p.latest()
 	p.ledger.advance(p.now)
 	if raises {
-		p.ledger.lone = new(big.Rat).Sub(p.ledger.level, p.ledger.rest())
+		p.ledger.lone = new(big.Rat).Sub(p.ledger.balance, p.ledger.rest())
 		if p.ledger.lone.Sign() < 0 {
 			p.ledger.lone = rat(0)
 		}
 	}
-	if p.ledger.level.Add(p.ledger.level, rat(added)); raises {
+	if p.ledger.balance.Add(p.ledger.balance, rat(added)); raises {
 		p.ledger.granted, p.ledger.until = p.ledger.granted+gift, by.Until
 	}
 	p.ledger.clamp()
@@ -565,7 +565,7 @@ func (p *granting) reset() {
 	}
 	p.now = p.latest()
 	p.ledger.advance(p.now)
-	p.ledger.level, p.ledger.granted, p.ledger.until, p.ledger.since = rat(changes[0].After), 0, 0, 0
+	p.ledger.balance, p.ledger.granted, p.ledger.until, p.ledger.since = rat(changes[0].After), 0, 0, 0
 	p.leases = nil
 }
 
@@ -581,18 +581,18 @@ func (p *granting) waits() {
 	later := p.ledger.clone()
 	if s.Wait == Never {
 		later.advance(p.now + 20_000_000)
-		if rest := new(big.Rat).Sub(later.level, p.slack()); rest.Cmp(amount) >= 0 {
-			p.Fatalf("%v are never there, and after some hours there are %v", amount, later.level)
+		if rest := new(big.Rat).Sub(later.balance, p.slack()); rest.Cmp(amount) >= 0 {
+			p.Fatalf("%v are never there, and after some hours there are %v", amount, later.balance)
 		}
 		return
 	}
 	if s.Wait > 50_000_000 { // a wait over too many windows is to come again
 		return
 	}
-	if later.advance(p.now + s.Wait - 1); !p.ledger.p.isQuota() && new(big.Rat).Sub(later.level, p.slack()).Cmp(amount) >= 0 {
-		p.Fatalf("%v are there before %d ms: %v", amount, s.Wait, later.level)
+	if later.advance(p.now + s.Wait - 1); !p.ledger.p.isQuota() && new(big.Rat).Sub(later.balance, p.slack()).Cmp(amount) >= 0 {
+		p.Fatalf("%v are there before %d ms: %v", amount, s.Wait, later.balance)
 	}
-	if later.advance(p.now + s.Wait); new(big.Rat).Add(later.level, p.slack()).Cmp(amount) < 0 {
-		p.Fatalf("%v are not there after %d ms: %v, of %+v", amount, s.Wait, later.level, s)
+	if later.advance(p.now + s.Wait); new(big.Rat).Add(later.balance, p.slack()).Cmp(amount) < 0 {
+		p.Fatalf("%v are not there after %d ms: %v, of %+v", amount, s.Wait, later.balance, s)
 	}
 }

@@ -274,7 +274,7 @@ func (v view) combine(status *Status, p *Params, d *Demand) {
 	switch status.Available = all; {
 	case !checked:
 	case status.Wait == Never: // it may have so much of a full limit
-		status.Kept = max(sub(status.Holds(), most), 0)
+		status.Kept = max(sub(status.CapacityNow(), most), 0)
 	default:
 		status.Kept = max(sub(all, usable), 0)
 	}
@@ -291,9 +291,9 @@ func OfWhole(amounts []Amount, limit string) (tokens int64) {
 }
 
 // Rejoined returns changes of configured limits, each with the changes of its parts.
-func Rejoined(changes []LevelChange) (whole []LevelChange) {
+func Rejoined(changes []BalanceChange) (whole []BalanceChange) {
 	for _, c := range changes {
-		at := slices.IndexFunc(whole, func(w LevelChange) bool { return isPartOf(c.Limit, w.Limit, "") })
+		at := slices.IndexFunc(whole, func(w BalanceChange) bool { return isPartOf(c.Limit, w.Limit, "") })
 		if at < 0 {
 			whole = append(whole, c)
 			continue

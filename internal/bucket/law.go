@@ -79,8 +79,8 @@ func (r rule) most() (most int64) {
 	return most
 }
 
-// holds reports whether a limit can hold at some time, or by a grant at a time from another one on, what admits a demand.
-func (p *Params) holds(d *Demand, now int64) (holds bool) {
+// mayAdmit reports whether a limit can hold at some time, or by a grant at a time from another one on, what admits a demand.
+func (p *Params) mayAdmit(d *Demand, now int64) (holds bool) {
 	p.rule().each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= add(p.beyond(r.capacity), p.grant.at(now)) })
 	return holds
 }

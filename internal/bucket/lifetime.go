@@ -11,9 +11,9 @@ type lifetime struct {
 	until  int64 // when the last of the quotas resets, epoch milliseconds
 }
 
-// cover considers a limit at a level that may be left with a debt, as deep as its last caller could leave. The next
+// cover considers a limit at a balance that may be left with a debt, as deep as its last caller could leave. The next
 // callers then spend, and need not prolong the life of the item each.
-func (life *lifetime) cover(p *Params, level, deepest, since int64) {
+func (life *lifetime) cover(p *Params, balance, deepest, since int64) {
 	switch {
 	case life.config.Lifetime <= 0 || p.Name == WriteUnits:
 	case p.Session > 0:
@@ -25,10 +25,10 @@ func (life *lifetime) cover(p *Params, level, deepest, since int64) {
 	default:
 		r := p.rule()
 		if p.Mode == Soft { // its debt blocks no one, and may be forgotten
-			level = max(level, 0)
+			balance = max(balance, 0)
 		}
-		least := min(level, -deepest)
-		if r.windows != nil { // one may cut off the level
+		least := min(balance, -deepest)
+		if r.windows != nil { // one may cut off the balance
 			least = min(least, r.least())
 		}
 		life.fill = max(life.fill, r.slowest(sub(r.most(), least)))

@@ -18,8 +18,8 @@ type Hand struct {
 	Until int64
 }
 
-// A LevelChange is the change of a limit of a bucket in a manual write.
-type LevelChange struct {
+// A BalanceChange is the change of a limit of a bucket in a manual write.
+type BalanceChange struct {
 	Limit         string
 	Before, After int64 // of all shards, millitokens; Before as the images show it
 	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
@@ -54,13 +54,13 @@ func (d *Demand) gift(limit string) uint64 {
 //
 // It returns an [*EndError] for a gift that cannot end as it is to, and an [*OverflowError]. Without an error, it returns no parts where an
 // item would have too many limits.
-func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []LevelChange, err error) {
+func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []BalanceChange, err error) {
 	if c.HasSessions() || anyGrants(shards) { // sessions and grants end in all of them, or in none
 		now = together(shards, now, c.restamp)
 	}
 	v := view{c, shards, now}
 	latest, sessions := v.latest(), c.begins(shards, c.prepaid(by), now)
-	levels, gifts, raises := make([][]Amount, len(shards)), make([][]Amount, len(shards)), make([][]raise, len(shards))
+	balances, gifts, raises := make([][]Amount, len(shards)), make([][]Amount, len(shards)), make([][]raise, len(shards))
 	for i := range c.Params {
 		p := &c.Params[i]
 		full, gift := slices.Contains(by.Full, p.Name), Of(by.Gifts, p.Name)
@@ -76,15 +76,15 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		for at, s := range shards {
 			stamp := c.restamp(s, now)
 			one := c.standing(s, p, latest, stamp, spare)
-			shares[at] = s.holds(one, p, stamp)
-			switch rooms[at] = max(0, sub(shares[at], one.level)); { // below the capacity of now, whatever the item has been configured with
+			shares[at] = s.capacityOf(one, p, stamp)
+			switch rooms[at] = max(0, sub(shares[at], one.balance)); { // below the capacity of now, whatever the item has been configured with
 			case full:
 				shares[at] = s.idle(p, stamp)
 			case raised:
 				more := Share(gift, s.Shard, s.Shards)
 				shares[at], rooms[at] = add(shares[at], more), more
 				raises[at] = append(raises[at], raise{limit: p.Name, tokens: more, until: by.Until})
-				pots[at] = c.potOf(s, p, one.level, stamp)
+				pots[at] = c.potOf(s, p, one.balance, stamp)
 				pots[at].granted = add(pots[at].granted, more)
 			}
 			sum, most, room = sum.plus(one), add(most, shares[at]), add(room, rooms[at])
@@ -103,7 +103,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 		if evenly {
 			shares = levelsOf(shares, pots, after, raised, sum.available())
 		}
-		change := LevelChange{Limit: p.Name, Before: sum.available(), After: after}
+		change := BalanceChange{Limit: p.Name, Before: sum.available(), After: after}
 		if raised {
 			change.Until = by.Until
 			lack(raises, pots)
@@ -120,13 +120,13 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			continue
 		}
 		for at := range shards {
-			levels[at] = append(levels[at], Amount{Limit: p.Name, Tokens: shares[at]})
+			balances[at] = append(balances[at], Amount{Limit: p.Name, Tokens: shares[at]})
 		}
 	}
 	unborn, generation := by.finds(shards, now)
 	for at, s := range shards {
 		one := Part{At: at}
-		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{levels: levels[at], full: by.Full, gifts: gifts[at], raises: raises[at], sessions: sessions}}}
+		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{balances: balances[at], full: by.Full, gifts: gifts[at], raises: raises[at], sessions: sessions}}}
 		one.Plan.advance(s, c, &d, c.restamp(s, now))
 		if !one.Plan.Writes() {
 			return nil, nil, nil
@@ -184,7 +184,7 @@ func evenly(shares []int64, tokens int64) []int64 {
 
 // Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan if the bucket stays as it
 // is, which is full. Its errors are as in [Config.Change].
-func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelChange, err error) {
+func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []BalanceChange, err error) {
 	part := part{sessions: c.begins(nil, c.prepaid(by), now)}
 	d := Demand{Settles: true, Life: life, beside: &beside{part: &part}}
 	for i := range c.Params {
@@ -193,7 +193,7 @@ func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []LevelCh
 		if !by.tells(p.Name) {
 			continue
 		}
-		change := LevelChange{Limit: p.Name, Before: full, After: full}
+		change := BalanceChange{Limit: p.Name, Before: full, After: full}
 		if gift > 0 && (by.Until != 0 || p.isQuota()) {
 			if err := (view{c, nil, now}).raises(p, gift, by.Until); err != nil {
 				return nil, nil, err

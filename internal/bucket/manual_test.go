@@ -41,7 +41,7 @@ func TestManual(t *testing.T) {
 				RefillAmount: rapid.Int64Range(1_000, 10_000).Draw(t, "refill"), RefillPeriod: rapid.Int64Range(100_000, 1_000_000).Draw(t, "period"),
 			}
 			p.config.Params = append(p.config.Params, params)
-			p.whole[name] = &ideal{Params: params, level: rat(params.Capacity), at: p.now}
+			p.whole[name] = &ideal{Params: params, balance: rat(params.Capacity), at: p.now}
 		}
 		count := 1 << rapid.IntRange(0, 2).Draw(t, "shards")
 		for i := range count {
@@ -210,7 +210,7 @@ func (p *restoring) reset() {
 	for _, c := range changes {
 		b := p.whole[c.Limit]
 		b.refill(p.latest())
-		b.level = rat(b.Capacity)
+		b.balance = rat(b.Capacity)
 		if c.After != b.Capacity {
 			p.Fatalf("%+v, of %d", c, b.Capacity)
 		}
@@ -260,12 +260,12 @@ func (p *restoring) topUp() {
 	if added < 0 || added > gift.Tokens {
 		p.Fatalf("%+v, of %d", changes[0], gift.Tokens)
 	}
-	b.level.Add(b.level, rat(added))
+	b.balance.Add(b.balance, rat(added))
 	b.clamp()
 	for i := range p.config.Params {
 		params := &p.config.Params[i]
 		was := before[params.Name]
-		least, slack := was.level, int64(len(p.shards))*(2+params.RefillAmount/params.RefillPeriod)
+		least, slack := was.balance, int64(len(p.shards))*(2+params.RefillAmount/params.RefillPeriod)
 		if exact {
 			least = was.available()
 		}
@@ -294,8 +294,8 @@ func (p *restoring) check() {
 		b, at := p.whole[params.Name], p.latest()
 		b.refill(at)
 		has := (view{&p.config, p.shards.images(), at}).whole(params).available()
-		if excess := rat(has - 9000); excess.Cmp(b.level) > 0 { // rounding, a millitoken of each shard and step; and the refill of δ of each step
-			p.Fatalf("the shards have %d of %s, the ideal bucket %v", has, params.Name, b.level)
+		if excess := rat(has - 9000); excess.Cmp(b.balance) > 0 { // rounding, a millitoken of each shard and step; and the refill of δ of each step
+			p.Fatalf("the shards have %d of %s, the ideal bucket %v", has, params.Name, b.balance)
 		}
 		counted := int64(0)
 		for _, it := range p.shards {

@@ -67,7 +67,7 @@ func (s *State) taken() bool {
 
 // settled is [Plan.balance] for an item that a mixed fleet writes. Its steps ask for the very balance of the image, since
 // other clients take tokens and leave the stamp alone.
-func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, from, now int64) (level int64, ok bool) {
+func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, from, now int64) (balance int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	ch := s.chainTo(l, params, from, now, 0)
 	spent := amount
@@ -79,22 +79,22 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 	if !renewed { // others took before the quota reset
 		ceiling = min(capacity, raised(sub(ch.ceiling, s.others(l)), gift))
 	}
-	level, given := d.level(l.Name)
+	balance, given := d.balance(l.Name)
 	if !given {
-		level = min(raised(ch.from(l.Tokens), inflow), ceiling)
-		if checked && level < d.floor(params, s, now) {
+		balance = min(raised(ch.from(l.Tokens), inflow), ceiling)
+		if checked && balance < d.floor(params, s, now) {
 			return 0, false
 		}
-		level = sub(level, amount)
-		if amount < 0 && level > capacity {
-			level = capacity
+		balance = sub(balance, amount)
+		if amount < 0 && balance > capacity {
+			balance = capacity
 			p.Overflows = !renewed
 		}
 	}
 	counted := l.Consumed + d.counts(l.Name, spent)
-	switch difference := sub(level, l.Tokens); {
-	case add(l.Tokens, difference) != level: // out of a debt too deep for a difference
-		p.step(Fill, l.Name, l.Tokens, level)
+	switch difference := sub(balance, l.Tokens); {
+	case add(l.Tokens, difference) != balance: // out of a debt too deep for a difference
+		p.step(Fill, l.Name, l.Tokens, balance)
 	case difference != 0 || counted != l.Known():
 		p.step(Credit, l.Name, l.Tokens, difference)
 		p.step(Cover, l.Name, l.Tokens)
@@ -104,5 +104,5 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 	if counted != l.Known() {
 		is.SetKnown(counted)
 	}
-	return level, true
+	return balance, true
 }

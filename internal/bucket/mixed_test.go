@@ -17,7 +17,7 @@ func TestMixedFleet(t *testing.T) {
 		it, now := &item{}, int64(1_000_000)
 		ideals := map[string]*ideal{}
 		for _, p := range c.Params {
-			ideals[p.Name] = &ideal{Params: p, level: rat(p.Capacity), at: now}
+			ideals[p.Name] = &ideal{Params: p, balance: rat(p.Capacity), at: now}
 		}
 		expect := func(what string) {
 			t.Helper()
@@ -28,9 +28,9 @@ func TestMixedFleet(t *testing.T) {
 				}
 				b := ideals[p.Name]
 				b.refill(now)
-				most := rat(1).Add(rat(1), b.level) // refill is whole millitokens
-				if read := c.standing(it.state, &p, now, now, 0).level; rat(read).Cmp(most) >= 0 || rat(l.Tokens).Cmp(most) >= 0 {
-					t.Fatalf("%s: %s has %d and reads as %d, the ideal bucket has %s", what, p.Name, l.Tokens, read, b.level.FloatString(3))
+				most := rat(1).Add(rat(1), b.balance) // refill is whole millitokens
+				if read := c.standing(it.state, &p, now, now, 0).balance; rat(read).Cmp(most) >= 0 || rat(l.Tokens).Cmp(most) >= 0 {
+					t.Fatalf("%s: %s has %d and reads as %d, the ideal bucket has %s", what, p.Name, l.Tokens, read, b.balance.FloatString(3))
 				}
 			}
 		}

@@ -233,8 +233,8 @@ func (it *item) image() *State {
 // ideal is the ideal bucket of one limit, in exact rationals.
 type ideal struct {
 	Params
-	level    *big.Rat
-	over     *big.Rat // what the item may have beyond the level, by refunds that were judged before at
+	balance  *big.Rat
+	over     *big.Rat // what the item may have beyond the balance, by refunds that were judged before at
 	at       int64
 	consumed int64
 	children int64 // part of consumed
@@ -249,7 +249,7 @@ func (b *ideal) refill(now int64) {
 	if now <= b.at {
 		return
 	}
-	b.level.Add(b.level, b.flow(b.at, now))
+	b.balance.Add(b.balance, b.flow(b.at, now))
 	b.clamp()
 	b.at = now
 }
@@ -272,7 +272,7 @@ func (b *ideal) judge(at int64) {
 
 // high returns the most that the item may have.
 func (b *ideal) high() *big.Rat {
-	high := new(big.Rat).Set(b.level)
+	high := new(big.Rat).Set(b.balance)
 	if b.over != nil {
 		high.Add(high, b.over)
 	}
@@ -288,7 +288,7 @@ func (b *ideal) exceed(high *big.Rat, at int64) {
 	if high.Cmp(most) > 0 {
 		high = most
 	}
-	b.over = new(big.Rat).Sub(high, b.level)
+	b.over = new(big.Rat).Sub(high, b.balance)
 	b.worst = max(b.worst, b.at-at)
 }
 
@@ -300,13 +300,13 @@ func (b *ideal) settle(amount, at int64) {
 }
 
 func (b *ideal) clamp() {
-	if capacity := rat(b.Capacity); b.level.Cmp(capacity) > 0 {
-		b.level = capacity
+	if capacity := rat(b.Capacity); b.balance.Cmp(capacity) > 0 {
+		b.balance = capacity
 	}
 }
 
 func (b *ideal) consume(amount int64) {
-	b.level.Sub(b.level, rat(amount))
+	b.balance.Sub(b.balance, rat(amount))
 	b.clamp()
 	b.consumed += amount
 }
@@ -392,7 +392,7 @@ func TestExact(t *testing.T) {
 			}
 			for _, p := range c.Params {
 				if buckets[p.Name] == nil {
-					buckets[p.Name] = &ideal{Params: p, level: rat(p.Capacity), at: stored.state.RefilledAt}
+					buckets[p.Name] = &ideal{Params: p, balance: rat(p.Capacity), at: stored.state.RefilledAt}
 				}
 				compare(t, stored.state, buckets[p.Name], &plan, &d, nil, now+by.skew)
 			}
@@ -427,9 +427,9 @@ func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, asks []*Dema
 	}
 	l := s.find(b.Name)
 	has := rat(add(l.Tokens, Refill(s.RefilledAt, b.at, b.RefillAmount, b.RefillPeriod)))
-	if low, high := new(big.Rat).Sub(b.level, rat(1)), new(big.Rat).Add(b.high(), rat(1)); touched && (has.Cmp(low) <= 0 || has.Cmp(high) >= 0) {
+	if low, high := new(big.Rat).Sub(b.balance, rat(1)), new(big.Rat).Add(b.high(), rat(1)); touched && (has.Cmp(low) <= 0 || has.Cmp(high) >= 0) {
 		t.Fatalf("after a %v at %d, %s has %v by %d, the ideal bucket %v and at most %v", plan.Kind, at, b.Name, has.FloatString(0), b.at,
-			b.level.FloatString(3), b.high().FloatString(3))
+			b.balance.FloatString(3), b.high().FloatString(3))
 	}
 	if slack := b.flow(0, b.worst); b.over.Cmp(slack) > 0 {
 		t.Fatalf("%s may have %v beyond the ideal bucket, more than flows in during %d ms", b.Name, b.over.FloatString(3), b.worst)
@@ -447,16 +447,16 @@ func compare(t *rapid.T, s *State, b *ideal, plan *Plan, d *Demand, asks []*Dema
 // rounding may cost.
 func checkRejection(t *rapid.T, s *State, buckets map[string]*ideal, c *Config, d *Demand, now int64) {
 	for _, a := range d.Amounts {
-		level := rat(c.of(a.Limit).Capacity)
+		balance := rat(c.of(a.Limit).Capacity)
 		if s != nil {
-			b := ideal{Params: *c.of(a.Limit), level: new(big.Rat).Set(buckets[a.Limit].level), at: buckets[a.Limit].at}
+			b := ideal{Params: *c.of(a.Limit), balance: new(big.Rat).Set(buckets[a.Limit].balance), at: buckets[a.Limit].at}
 			now = max(now, s.RefilledAt)
 			if b.refill(now); now < b.at { // it is reported at that time
-				b.level.Sub(b.level, b.flow(now, b.at))
+				b.balance.Sub(b.balance, b.flow(now, b.at))
 			}
-			level = b.level.Add(b.level, b.flow(now, now+d.Wait))
+			balance = b.balance.Add(b.balance, b.flow(now, now+d.Wait))
 		}
-		if a.Tokens > 0 && level.Cmp(rat(a.Tokens+1)) < 0 {
+		if a.Tokens > 0 && balance.Cmp(rat(a.Tokens+1)) < 0 {
 			return
 		}
 	}

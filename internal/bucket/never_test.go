@@ -92,20 +92,20 @@ func TestNeverIsNever(t *testing.T) {
 		now := instant(random)
 		tokens := 1 + random.Int64N(p.rule().most())
 		c, d := Config{Params: []Params{p}}, Demand{Amounts: []Amount{{Limit: "a", Tokens: tokens}}}
-		if !p.holds(&d, now) || c.Statuses(nil, nil, &d, now)[0].Wait != Never {
+		if !p.mayAdmit(&d, now) || c.Statuses(nil, nil, &d, now)[0].Wait != Never {
 			continue
 		}
 		nevers++
-		level := nothingTaken.idle(&p, now)
+		balance := nothingTaken.idle(&p, now)
 		for range 5 * maxStretches {
 			is, _, end := p.rule().at(now)
-			if level = min(raised(min(level, is.capacity), flow(now, end-1, is.refill, is.period)), is.capacity); level >= tokens {
+			if balance = min(raised(min(balance, is.capacity), flow(now, end-1, is.refill, is.period)), is.capacity); balance >= tokens {
 				t.Fatalf("%d are there by %d: %v", tokens, end, p)
 			}
 			if end == Never {
 				break
 			}
-			now, level = end, raised(level, flow(end-1, end, is.refill, is.period))
+			now, balance = end, raised(balance, flow(end-1, end, is.refill, is.period))
 		}
 	}
 	if nevers < 5 {

@@ -111,15 +111,15 @@ func (p *Plan) same(s *State, l *Limit, period bool) bool {
 // outlasts: twice the debt of the image or, if the image shows none, the amount. An item that does not last so long must have all of the
 // amount. The debt of a quota ends with its period.
 func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) bool {
-	level := sub(add(l.Tokens, credit), amount)
+	balance := sub(add(l.Tokens, credit), amount)
 	switch {
 	case s.Shards == 0: // the write asks for the number of shards, which old items do not have
 		return false
-	case level == math.MinInt64: // the deepest debt saturates
+	case balance == math.MinInt64: // the deepest debt saturates
 		return false
 	case c.Lifetime > 0 && !s.sharded() && !l.isQuota():
-		deepest := doubtful(level, amount)
-		if level >= 0 && s.ExpiresAt <= seconds(l.rule().paid(deepest, now)) {
+		deepest := doubtful(balance, amount)
+		if balance >= 0 && s.ExpiresAt <= seconds(l.rule().paid(deepest, now)) {
 			deepest = 0
 		}
 		p.step(Borrow, l.Name, amount, sub(sub(amount, deepest), credit), int64(s.Shards))
@@ -133,9 +133,9 @@ func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) boo
 }
 
 // doubtful returns how deep a debt an amount that need not be there may leave, if the image of an item shows another balance than the item has.
-func doubtful(level, amount int64) int64 {
-	if level < 0 {
-		return sub(0, add(level, level))
+func doubtful(balance, amount int64) int64 {
+	if balance < 0 {
+		return sub(0, add(balance, balance))
 	}
 	return max(amount, 0)
 }
@@ -146,7 +146,7 @@ func doubtful(level, amount int64) int64 {
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	now = s.led(now)
 	returned := func(a Amount) bool { return a.Tokens < 0 }
-	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels()) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
+	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.balances()) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return
 	}
 	if d.isFloored() && s.Shards == 0 || d.prolongs(s, now) || !d.isVouched(s, c, now) {

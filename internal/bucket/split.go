@@ -172,22 +172,22 @@ func (p *Plan) Merge(s, other *State, now int64) {
 // time, so that they are in one period. It returns when the grants of both end, 0 for none.
 func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
-	level, left := s.crossed(l, at, mark)
+	balance, left := s.crossed(l, at, mark)
 	asks := false
 	if of := other.find(l.Name); of != nil {
 		gets, theirs = other.crossed(of, at, mark)
 		asks = left.Granted == 0 && theirs.Granted != 0
-		left, theirs = left.beside(theirs, s, l, level, mark), theirs.beside(left, other, of, gets, mark)
+		left, theirs = left.beside(theirs, s, l, balance, mark), theirs.beside(left, other, of, gets, mark)
 	}
 	ch := s.chain(l, s.RefilledAt, at, 0)
 	most := ch.ceiling
 	switch {
 	case s.renews(l, nil, mark) && l.grant().Until != 0: // what remains of it depends on the balance
-		p.exactly(l, add(level, gets))
+		p.exactly(l, add(balance, gets))
 	case ch.ended || asks && !s.renews(l, nil, mark):
-		p.exactly(l, add(level, gets))
+		p.exactly(l, add(balance, gets))
 	case s.renews(l, nil, mark):
-		p.step(Renew, l.Name, add(level, gets))
+		p.step(Renew, l.Name, add(balance, gets))
 	case (l.Windows() != nil || l.Granted() != 0) && l.Tokens > most: // a window cut it off, or a grant is over
 		p.step(Fill, l.Name, most, add(most, gets))
 	case gets != 0:

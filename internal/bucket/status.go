@@ -63,7 +63,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		status.Change, _, _ = p.Windows.At(now)
 		switch {
 		case !checked || d.needs(p, p.rule().capacityAt(now)) <= available:
-		case !p.holds(d, now):
+		case !p.mayAdmit(d, now):
 			status.Wait = Never
 		default:
 			status.Wait = v.until(p, available, func(capacity int64) int64 { return d.needs(p, capacity) })
@@ -86,8 +86,8 @@ func refusals(shards []*State, limit string) (sum int64) {
 	return sum
 }
 
-// Holds returns the most that the limit can have now, in millitokens.
-func (s *Status) Holds() int64 { return s.rule().as(s.Change).capacity }
+// CapacityNow returns the most that the limit can have now, in millitokens.
+func (s *Status) CapacityNow() int64 { return s.rule().as(s.Change).capacity }
 
 // Covers reports whether the shards of a bucket together have the amounts of a demand.
 func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
@@ -134,16 +134,16 @@ func (c *Config) IsSmall(s *State, d *Demand) bool {
 
 // A standing is where one limit stands, in one shard or in all of them.
 type standing struct {
-	level   int64 // balance after a refill up to now, at most the capacity
+	balance int64 // balance after a refill up to now, at most the capacity
 	room    int64 // missing to the capacity
 	surplus int64 // refill that did not fit, and belongs to the other shards
 }
 
 // available returns the balance when the surplus of some shards flows to the others.
-func (s standing) available() int64 { return add(s.level, min(s.surplus, s.room)) }
+func (s standing) available() int64 { return add(s.balance, min(s.surplus, s.room)) }
 
 func (s standing) plus(other standing) standing {
-	return standing{add(s.level, other.level), add(s.room, other.room), add(s.surplus, other.surplus)}
+	return standing{add(s.balance, other.balance), add(s.room, other.room), add(s.surplus, other.surplus)}
 }
 
 // spareOf returns the most that shards of a bucket can give one of them: the amount missing in all.
@@ -174,8 +174,8 @@ var nobody = &Demand{}
 func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) standing {
 	l := s.find(p.Name)
 	if l == nil {
-		level := s.starts(p, now)
-		return standing{level: level, room: sub(s.idle(p, now), level)}
+		balance := s.starts(p, now)
+		return standing{balance: balance, room: sub(s.idle(p, now), balance)}
 	}
 	from, changed := c.since(s, now), !l.has(p)
 	latest = min(latest, now)
@@ -190,22 +190,22 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	last := s.chainTo(l, p, max(from, latest), now, spare)
 	capacity := min(s.ceiling(last, p, nobody, changed, now), most)
 	if last.anew {
-		return standing{level: capacity}
+		return standing{balance: capacity}
 	}
 	if c.mixed(s) {
 		if others := s.others(l); others > 0 {
 			whole := s.chainTo(l, p, from, now, 0)
 			capacity = min(capacity, sub(whole.ceiling, others))
-			level := min(raised(l.Tokens, whole.inflow), capacity)
-			return standing{level: level, room: sub(capacity, level)} // no surplus: it may be others' that was taken since
+			balance := min(raised(l.Tokens, whole.inflow), capacity)
+			return standing{balance: balance, room: sub(capacity, balance)} // no surplus: it may be others' that was taken since
 		}
 	}
 	first := s.chainTo(l, p, from, latest, 0)
 	held := min(first.of(l.Tokens), s.ceiling(first, p, nobody, changed, latest))
 	refilled := raised(held, last.inflow)
 	held = min(refilled, capacity)
-	level := sub(held, c.owed(s, l, p, from, now))
-	return standing{level: level, room: sub(capacity, held), surplus: sub(refilled, held)} // the debt is taken over after what flows in
+	balance := sub(held, c.owed(s, l, p, from, now))
+	return standing{balance: balance, room: sub(capacity, held), surplus: sub(refilled, held)} // the debt is taken over after what flows in
 }
 
 // timeUntil returns the smallest positive number for which enough holds, or Never when it holds for none. Where enough

@@ -114,21 +114,21 @@ func TestDeepestDebtEnds(t *testing.T) {
 		if plan.Kind != Advance {
 			t.Fatalf("Decide() plans to %v, want an advance", plan.Kind)
 		}
-		level := l.Tokens
+		balance := l.Tokens
 		for _, step := range plan.Steps {
 			switch {
 			case step.Limit != "rpm":
-			case step.Kind == Fill && level >= step.Values[0]:
-				level = step.Values[1]
-			case step.Kind == Credit && level <= step.Values[0]:
-				level += step.Values[1]
+			case step.Kind == Fill && balance >= step.Values[0]:
+				balance = step.Values[1]
+			case step.Kind == Credit && balance <= step.Values[0]:
+				balance += step.Values[1]
 			case step.Kind == Fill || step.Kind == Credit:
-				t.Fatalf("%+v does not hold for %d", step, level)
+				t.Fatalf("%+v does not hold for %d", step, balance)
 			default:
 			}
 		}
-		if level != want {
-			t.Fatalf("an advance leaves %d, want %d", level, want)
+		if balance != want {
+			t.Fatalf("an advance leaves %d, want %d", balance, want)
 		}
 	})
 }
@@ -143,14 +143,14 @@ func TestDebtSaturates(t *testing.T) {
 		c.Freshness = 1000
 		var plan Plan
 		plan.Decide(s, c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: math.MaxInt64}}, Unchecked: true}, 1_700_000_000_500)
-		level := s.Limits[0].Tokens
+		balance := s.Limits[0].Tokens
 		for _, step := range plan.Steps {
 			if step.Kind == Credit && step.Limit == "rpm" {
-				level += step.Values[1]
+				balance += step.Values[1]
 			}
 		}
-		if plan.Kind != Advance || level != math.MinInt64 {
-			t.Errorf("%v leaves %d, want an advance to the deepest debt", plan.Kind, level)
+		if plan.Kind != Advance || balance != math.MinInt64 {
+			t.Errorf("%v leaves %d, want an advance to the deepest debt", plan.Kind, balance)
 		}
 	}
 }

@@ -82,11 +82,11 @@ func (s *State) HasServed() bool {
 
 // Succession returns the limits of a bucket whose balances at a time change when it succeeds another one. A limit that the other one lacks
 // becomes full.
-func (c *Config) Succession(shards []*State, of *Config, others []*State, now int64) (changes []LevelChange) {
+func (c *Config) Succession(shards []*State, of *Config, others []*State, now int64) (changes []BalanceChange) {
 	v, other := viewOf(c, shards, now), viewOf(of, others, now)
 	for i := range c.Params {
 		p := &c.Params[i]
-		change := LevelChange{Limit: p.Name, Before: v.balance(p), After: nothingTaken.idle(p, now)}
+		change := BalanceChange{Limit: p.Name, Before: v.balance(p), After: nothingTaken.idle(p, now)}
 		if at := slices.IndexFunc(of.Params, func(q Params) bool { return q.Name == p.Name }); at >= 0 && len(others) > 0 {
 			change.After = other.balance(&of.Params[at])
 		}

@@ -20,7 +20,7 @@ var timelinePrograms = flag.Int("timeline.programs", 0, "how many programs TestT
 type timeline struct {
 	Params
 	at         int64    // up to which it has walked, epoch milliseconds
-	level      *big.Rat // millitokens
+	balance    *big.Rat // millitokens
 	granted    int64    // millitokens beyond the capacity
 	until      int64    // when that ends; 0 for the end of the period
 	left       *big.Rat // of the period before, beside what was granted; nil after a period of another kind
@@ -65,7 +65,7 @@ func edges(times *calendar.Times, after, until int64) int64 {
 func (l *timeline) renew() {
 	rest := l.goesAlong()
 	if l.left = nil; l.kind() == 1 {
-		l.left = new(big.Rat).Sub(l.level, rat(rest))
+		l.left = new(big.Rat).Sub(l.balance, rat(rest))
 	}
 	if l.granted, l.period = rest, l.period+1; l.granted == 0 {
 		l.until = 0
@@ -85,12 +85,12 @@ func (l *timeline) begin() {
 	if l.Carry > 0 && l.left != nil {
 		l.rounds = max(l.rounds, l.leftRounds)
 	}
-	l.since, l.level, l.lone = 0, rat(l.cap()), rat(l.Capacity+l.carried)
+	l.since, l.balance, l.lone = 0, rat(l.cap()), rat(l.Capacity+l.carried)
 }
 
 // beyond returns what is left of a grant: what the limit has beyond what it would have without.
-func (l *timeline) beyond(level *big.Rat) *big.Rat {
-	rest := new(big.Rat).Sub(level, l.lone)
+func (l *timeline) beyond(balance *big.Rat) *big.Rat {
+	rest := new(big.Rat).Sub(balance, l.lone)
 	if rest.Sign() < 0 {
 		return rat(0)
 	}
@@ -103,7 +103,7 @@ func (l *timeline) beyond(level *big.Rat) *big.Rat {
 // clone returns a copy.
 func (l *timeline) clone() *timeline {
 	other := *l
-	if other.level = new(big.Rat).Set(l.level); l.lone != nil {
+	if other.balance = new(big.Rat).Set(l.balance); l.lone != nil {
 		other.lone = new(big.Rat).Set(l.lone)
 	}
 	return &other
@@ -114,7 +114,7 @@ func (l *timeline) goesAlong() int64 {
 	if l.until <= l.at {
 		return 0
 	}
-	left := new(big.Int).Quo(l.level.Num(), l.level.Denom()).Int64()
+	left := new(big.Int).Quo(l.balance.Num(), l.balance.Denom()).Int64()
 	return min(l.granted, max(left, 0))
 }
 
@@ -134,8 +134,8 @@ func (l *timeline) walk(to int64) {
 		if l.kind() == 0 {
 			l.rounds = max(l.rounds, 1)
 			flow := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(next-l.at), big.NewInt(l.RefillAmount)), big.NewInt(l.RefillPeriod))
-			if l.level.Add(l.level, flow); l.level.Cmp(rat(l.cap())) > 0 {
-				l.level = rat(l.cap())
+			if l.balance.Add(l.balance, flow); l.balance.Cmp(rat(l.cap())) > 0 {
+				l.balance = rat(l.cap())
 			}
 			if l.granted > 0 {
 				if l.lone.Add(l.lone, flow); l.lone.Cmp(rat(l.Capacity)) > 0 { // it carries nothing
@@ -145,7 +145,7 @@ func (l *timeline) walk(to int64) {
 		}
 		l.at = next
 		if l.granted > 0 && l.until > 0 && l.until <= l.at {
-			l.level.Sub(l.level, l.beyond(l.level))
+			l.balance.Sub(l.balance, l.beyond(l.balance))
 			l.granted, l.until, l.rounds = 0, 0, 2*l.rounds
 		}
 		if edges(l.Times, l.at-1, l.at) > 0 || l.since > 0 && l.since+l.Session*1000 <= l.at {
@@ -189,8 +189,8 @@ func (l *timeline) becomes(p Params, before int64) {
 			l.left = nil
 			l.begin()
 		}
-	case l.level.Cmp(rat(l.cap())) > 0:
-		l.level = rat(l.cap())
+	case l.balance.Cmp(rat(l.cap())) > 0:
+		l.balance = rat(l.cap())
 	}
 	if p.Session == 0 {
 		l.since = 0
@@ -376,9 +376,9 @@ func (p *timelineProgram) charge(l *timeline, amount int64) claim {
 		l.since = l.at
 	}
 	c := claim{limit: l, amount: amount, period: l.period, life: l.life}
-	l.level.Sub(l.level, rat(amount))
+	l.balance.Sub(l.balance, rat(amount))
 	if l.granted > 0 && l.until > 0 {
-		c.until, c.own = l.until, new(big.Rat).Sub(l.lone, l.level)
+		c.until, c.own = l.until, new(big.Rat).Sub(l.lone, l.balance)
 		if c.own.Sign() < 0 {
 			c.own = rat(0)
 		}
@@ -423,8 +423,8 @@ func (p *timelineProgram) settle() {
 					if back.Cmp(rat(l.rounds)) > 0 && Of(d.Amounts, l.Name) == 0 {
 						p.t.Errorf("%d of %s is not given back", amount, l.Name)
 					}
-					if l.level.Add(l.level, back); l.level.Cmp(rat(l.cap())) > 0 {
-						l.level = rat(l.cap())
+					if l.balance.Add(l.balance, back); l.balance.Cmp(rat(l.cap())) > 0 {
+						l.balance = rat(l.cap())
 					}
 					p.counts.settled++
 					if c.until != 0 && c.until != l.until {
@@ -471,7 +471,7 @@ func (p *timelineProgram) byHand(by *Hand) {
 		l := p.limits[name]
 		l.life++
 		l.since, l.granted, l.until, l.carried = 0, 0, 0, 0
-		l.level = rat(l.Capacity)
+		l.balance = rat(l.Capacity)
 	}
 	for _, gift := range by.Gifts {
 		l := p.limits[gift.Limit]
@@ -479,7 +479,7 @@ func (p *timelineProgram) byHand(by *Hand) {
 			l.since = l.at
 		}
 		if by.Until != 0 || l.isQuota() {
-			own := l.level
+			own := l.balance
 			if l.granted > 0 {
 				own = new(big.Rat).Sub(own, l.beyond(own))
 			}
@@ -487,10 +487,10 @@ func (p *timelineProgram) byHand(by *Hand) {
 				own = rat(0)
 			}
 			l.lone, l.granted, l.until = new(big.Rat).Set(own), l.granted+gift.Tokens, by.Until
-			l.level.Add(l.level, rat(gift.Tokens))
+			l.balance.Add(l.balance, rat(gift.Tokens))
 			p.counts.granted++
-		} else if l.level.Add(l.level, rat(gift.Tokens)); l.level.Cmp(rat(l.cap())) > 0 {
-			l.level = rat(l.cap())
+		} else if l.balance.Add(l.balance, rat(gift.Tokens)); l.balance.Cmp(rat(l.cap())) > 0 {
+			l.balance = rat(l.cap())
 		}
 	}
 	p.compare()
@@ -549,8 +549,8 @@ func (p *timelineProgram) writeBy(process int, d *Demand, amounts []Amount, c *C
 		p.counts.credit++
 	}
 	for _, a := range amounts {
-		if l := p.limits[a.Limit]; rat(a.Tokens).Cmp(new(big.Rat).Add(l.level, rat(l.rounds))) > 0 {
-			p.t.Errorf("%d of %s are taken, of which there are %s", a.Tokens, a.Limit, l.level.FloatString(3))
+		if l := p.limits[a.Limit]; rat(a.Tokens).Cmp(new(big.Rat).Add(l.balance, rat(l.rounds))) > 0 {
+			p.t.Errorf("%d of %s are taken, of which there are %s", a.Tokens, a.Limit, l.balance.FloatString(3))
 		}
 	}
 	done(p.item.state.RefilledAt)
@@ -574,7 +574,7 @@ func (p *timelineProgram) rejected(amounts []Amount, c *Config, now int64) {
 		if l.walk(now); !l.has(c.of(a.Limit)) {
 			l.becomes(*c.of(a.Limit), before)
 		}
-		if rat(a.Tokens+l.rounds).Cmp(l.level) > 0 {
+		if rat(a.Tokens+l.rounds).Cmp(l.balance) > 0 {
 			return
 		}
 	}
@@ -611,7 +611,7 @@ func (p *timelineProgram) advance(before int64, c *Config) {
 	for _, params := range c.Params {
 		if p.limits[params.Name] == nil {
 			p.started++
-			p.limits[params.Name] = &timeline{Params: params, at: at, level: rat(params.Capacity), life: 1_000_000 * p.started}
+			p.limits[params.Name] = &timeline{Params: params, at: at, balance: rat(params.Capacity), life: 1_000_000 * p.started}
 		}
 	}
 }
@@ -620,12 +620,12 @@ func (p *timelineProgram) advance(before int64, c *Config) {
 func (p *timelineProgram) compare() {
 	for name, l := range p.limits {
 		is := p.item.state.find(name)
-		difference := new(big.Rat).Sub(rat(is.Tokens), l.level)
+		difference := new(big.Rat).Sub(rat(is.Tokens), l.balance)
 		if l.kind() == 0 {
 			difference.Add(difference, rat(Refill(p.item.state.RefilledAt, l.at, l.RefillAmount, l.RefillPeriod)))
 		}
 		if difference.Abs(difference).Cmp(rat(l.rounds)) > 0 {
-			p.t.Errorf("%s has %d, want %s", name, is.Tokens, l.level.FloatString(3))
+			p.t.Errorf("%s has %d, want %s", name, is.Tokens, l.balance.FloatString(3))
 		}
 		if max(is.Carried()-l.carried, l.carried-is.Carried()) > l.rounds {
 			p.t.Errorf("%s has carried %d, want %d", name, is.Carried(), l.carried)

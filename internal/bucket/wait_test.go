@@ -189,7 +189,7 @@ func TestGatherWaits(t *testing.T) {
 		d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, 1000).Draw(t, "amount")}}, Wait: wait}
 		depth := Refill(0, wait, 100, 1000)
 		parts, ok := c.Gather(states, &d, false, waitNow)
-		if covered := total+(view{&c, states, waitNow}).whole(&p).level-total >= d.Amounts[0].Tokens-depth; ok && !covered {
+		if covered := total+(view{&c, states, waitNow}).whole(&p).balance-total >= d.Amounts[0].Tokens-depth; ok && !covered {
 			t.Fatalf("%d of %d are given, with a depth of %d", d.Amounts[0].Tokens, total, depth)
 		}
 		if !ok {
@@ -242,7 +242,7 @@ func TestWaitersAreExact(t *testing.T) {
 		p := Params{Name: "rpm", Capacity: rapid.Int64Range(1, 100).Draw(t, "capacity"), RefillAmount: rapid.Int64Range(1, 100).Draw(t, "refill"), RefillPeriod: 1000}
 		c := Config{Params: []Params{p}}
 		now, stored := int64(waitNow), &item{}
-		b := &ideal{Params: p, level: rat(p.Capacity), at: now}
+		b := &ideal{Params: p, balance: rat(p.Capacity), at: now}
 		images := make([]*State, 3)
 		old := 0
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {
@@ -272,8 +272,8 @@ func TestWaitersAreExact(t *testing.T) {
 			b.refill(now)
 			b.consume(d.Amounts[0].Tokens)
 			l := stored.state.find("rpm")
-			if off := new(big.Rat).Sub(rat(stored.state.Available(l, now)), b.level); off.Abs(off).Cmp(rat(1)) > 0 {
-				t.Fatalf("a %v leaves %d, the ideal bucket has %v", plan.Kind, stored.state.Available(l, now), b.level.FloatString(3))
+			if off := new(big.Rat).Sub(rat(stored.state.Available(l, now)), b.balance); off.Abs(off).Cmp(rat(1)) > 0 {
+				t.Fatalf("a %v leaves %d, the ideal bucket has %v", plan.Kind, stored.state.Available(l, now), b.balance.FloatString(3))
 			}
 		}
 		if old > 0 {

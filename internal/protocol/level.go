@@ -213,7 +213,7 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, errNoShard):
-		case errors.Is(err, errShort) && attempt < maxDraws && (tk.redraws(p) || tk.turnsTo(p)):
+		case errors.Is(err, errShort) && attempt < maxDraws && (tk.redraws(p) || tk.redirects(p)):
 		case errors.Is(err, errShort) && tk.areShort(p):
 			return p.proof()
 		case errors.Is(err, errUnaligned), errors.Is(err, errShort) && p.bucket.isSplit():

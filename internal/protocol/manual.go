@@ -21,7 +21,7 @@ type Change struct {
 	// With returns further writes for the transaction. It gets the changes of the limits, and the number of shards.
 	// The number is 0 for a bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are
 	// beyond its capacity.
-	With func(changes []bucket.LevelChange, shards int) ([]store.Write, error)
+	With func(changes []bucket.BalanceChange, shards int) ([]store.Write, error)
 }
 
 // Change makes one try of a change. It reads all shards and the stored limits, which the shards take on where they have limits of

@@ -146,9 +146,9 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// turnsTo turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It
+// redirects turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It
 // leaves out the shard that was just found short.
-func (tk *taker) turnsTo(p *party) bool {
+func (tk *taker) redirects(p *party) bool {
 	if !p.bucket.isSplit() {
 		return false
 	}

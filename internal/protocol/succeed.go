@@ -11,7 +11,7 @@ import (
 // Succeed makes the bucket of an entity for a resource have what that of another entity has, in one transaction over all shards. It counts
 // nothing as consumption. It returns the limits that the bucket had with other balances, and whether it is a successor. A bucket that
 // serves requests, or has served some, is none and stays as it is. So does one that has what the other one has.
-func (e *Engine) Succeed(ctx context.Context, from, to, resource string) (changes []bucket.LevelChange, succeeds bool, err error) {
+func (e *Engine) Succeed(ctx context.Context, from, to, resource string) (changes []bucket.BalanceChange, succeeds bool, err error) {
 	s := succession{aligner: &e.aligner, from: e.Memory.Bucket(from, resource), to: e.Memory.Bucket(to, resource)}
 	err = e.core.table.Optimistic(ctx, func() (done bool, err error) {
 		done, succeeds, err = s.try(ctx)
@@ -24,7 +24,7 @@ func (e *Engine) Succeed(ctx context.Context, from, to, resource string) (change
 type succession struct {
 	*aligner
 	from, to *Bucket
-	changes  []bucket.LevelChange // of the first try: a reply may have been lost
+	changes  []bucket.BalanceChange // of the first try: a reply may have been lost
 	tried    bool
 }
 
