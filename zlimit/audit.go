@@ -17,6 +17,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -241,7 +242,7 @@ func (c *auditEntry) replaces(before expr.Item) {
 }
 
 // auditedLimit returns a limit, which is stored in an item with a zone, as an event has it.
-func auditedLimit(l layout.StoredLimit, zone string) expr.Item {
+func auditedLimit(l bucket.StoredLimit, zone string) expr.Item {
 	item := expr.Item{
 		{Name: "name", Value: expr.S(l.Name)},
 		{Name: "capacity", Value: expr.N(l.Capacity)},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -188,8 +189,8 @@ func (s *LimitService) CacheStats() CacheStats {
 type configItem struct {
 	configRef
 	item     expr.Item // as it is stored; nil for a level without config
-	limits   *[]layout.StoredLimit
-	sessions *[]layout.StoredLimit // limits with sessions, which are apart
+	limits   *[]bucket.StoredLimit
+	sessions *[]bucket.StoredLimit // limits with sessions, which are apart
 	version  *int64
 	declared *int64 // the version that Apply wrote last; nil if it does not write
 	managed  *int64 // the version that a file of limits wrote last
@@ -273,19 +274,19 @@ func (i *configItem) config() (config Config, err error) {
 }
 
 // storedLimits returns the limits of the item, of which it holds session quotas apart.
-func (i *configItem) storedLimits() []layout.StoredLimit {
+func (i *configItem) storedLimits() []bucket.StoredLimit {
 	limits := slices.Concat(*i.limits, *i.sessions)
 	for at := range limits {
 		l := &limits[at]
 		l.Capacity, l.Burst = cmp.Or(max(l.Burst, 0), l.Capacity), 0
 	}
 	if len(*i.sessions) > 0 {
-		slices.SortFunc(limits, func(a, b layout.StoredLimit) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(limits, func(a, b bucket.StoredLimit) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return limits
 }
 
-func (i *configItem) setLimits(limits []layout.StoredLimit) {
+func (i *configItem) setLimits(limits []bucket.StoredLimit) {
 	*i.limits, *i.sessions = nil, nil
 	for _, l := range limits {
 		into := i.limits
@@ -312,7 +313,7 @@ func (i *configItem) cascades() CascadePolicy {
 }
 
 // ofStored returns a limit that is stored in an item with a zone.
-func ofStored(l layout.StoredLimit, zone string) (Limit, error) {
+func ofStored(l bucket.StoredLimit, zone string) (Limit, error) {
 	limit := Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, Floors: l.Floors}
 	switch {
 	case l.Shadow:
@@ -350,9 +351,9 @@ func ofStored(l layout.StoredLimit, zone string) (Limit, error) {
 }
 
 // toStored is the reverse of ofStored.
-func toStored(l Limit) (stored layout.StoredLimit, zone string) {
+func toStored(l Limit) (stored bucket.StoredLimit, zone string) {
 	p := l.params()
-	stored = layout.StoredLimit{
+	stored = bucket.StoredLimit{
 		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: p.RefillPeriod / millis, Session: p.Session,
 		Term: int64(l.Term / time.Second), Carry: l.Carry, Floors: l.Floors, Soft: l.Mode != ModeEnforced, Shadow: l.Mode == ModeShadow,
 	}
@@ -406,7 +407,7 @@ func (i *configItem) fill(want Config) {
 	if err == nil && i.declared != nil && *i.declared == *i.version && slices.Equal(inOrder(before.Limits), want.Limits) && !before.Same(&want) {
 		*i.declared++
 	}
-	limits, zone := make([]layout.StoredLimit, 0, len(want.Limits)), ""
+	limits, zone := make([]bucket.StoredLimit, 0, len(want.Limits)), ""
 	for _, l := range want.Limits {
 		stored, of := toStored(l)
 		limits, zone = append(limits, stored), cmp.Or(zone, of)

@@ -340,7 +340,7 @@ func bucketSlotsNamed(members *[]bucket.Slots, name string) *bucket.Slots {
 }
 
 // appendConfigSession appends the attributes of a limit to an item.
-func appendConfigSession(item expr.Item, m *StoredLimit) expr.Item {
+func appendConfigSession(item expr.Item, m *bucket.StoredLimit) expr.Item {
 	prefix := "w_" + m.Name + "_"
 	item = append(item,
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
@@ -364,7 +364,7 @@ func appendConfigSession(item expr.Item, m *StoredLimit) expr.Item {
 }
 
 // decodeConfigSession reads an attribute into the limit that it belongs to. It reports whether there is one.
-func decodeConfigSession(d *decoder, members *[]StoredLimit, a *expr.Attribute) bool {
+func decodeConfigSession(d *decoder, members *[]bucket.StoredLimit, a *expr.Attribute) bool {
 	rest, ok := strings.CutPrefix(a.Name, "w_")
 	if !ok {
 		return false
@@ -397,19 +397,19 @@ func decodeConfigSession(d *decoder, members *[]StoredLimit, a *expr.Attribute) 
 
 // configSessionNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
 // since the attributes of one tend to follow each other.
-func configSessionNamed(members *[]StoredLimit, name string) *StoredLimit {
+func configSessionNamed(members *[]bucket.StoredLimit, name string) *bucket.StoredLimit {
 	list := *members
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Name == name {
 			return &list[i]
 		}
 	}
-	*members = append(list, StoredLimit{Name: name})
+	*members = append(list, bucket.StoredLimit{Name: name})
 	return &(*members)[len(list)]
 }
 
 // appendConfigLimit appends the attributes of a limit to an item.
-func appendConfigLimit(item expr.Item, m *StoredLimit) expr.Item {
+func appendConfigLimit(item expr.Item, m *bucket.StoredLimit) expr.Item {
 	prefix := "l_" + m.Name + "_"
 	item = append(item,
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
@@ -441,7 +441,7 @@ func appendConfigLimit(item expr.Item, m *StoredLimit) expr.Item {
 }
 
 // decodeConfigLimit reads an attribute into the limit that it belongs to. It reports whether there is one.
-func decodeConfigLimit(d *decoder, members *[]StoredLimit, a *expr.Attribute) bool {
+func decodeConfigLimit(d *decoder, members *[]bucket.StoredLimit, a *expr.Attribute) bool {
 	rest, ok := strings.CutPrefix(a.Name, "l_")
 	if !ok {
 		return false
@@ -481,14 +481,14 @@ func decodeConfigLimit(d *decoder, members *[]StoredLimit, a *expr.Attribute) bo
 
 // configLimitNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
 // since the attributes of one tend to follow each other.
-func configLimitNamed(members *[]StoredLimit, name string) *StoredLimit {
+func configLimitNamed(members *[]bucket.StoredLimit, name string) *bucket.StoredLimit {
 	list := *members
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Name == name {
 			return &list[i]
 		}
 	}
-	*members = append(list, StoredLimit{Name: name})
+	*members = append(list, bucket.StoredLimit{Name: name})
 	return &(*members)[len(list)]
 }
 

@@ -375,8 +375,9 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 type EntityConfig struct {
 	Key EntityConfigKey
 
-	ConfigVersion  int64 // config_version: number of writes so far
-	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
+	ConfigVersion int64 // config_version: number of writes so far
+	// managed_version: config_version of the last write of limits that a file declares
+	ManagedVersion int64
 	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
@@ -388,8 +389,8 @@ type EntityConfig struct {
 	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and at last the
 	// record of the entity. Clients before 0.16.0 do not obey it
 	Cascade  expr.Value
-	Sessions []StoredLimit // w_{limit}_{field}, sorted by name
-	Limits   []StoredLimit // l_{limit}_{field}, sorted by name
+	Sessions []bucket.StoredLimit // w_{limit}_{field}, sorted by name
+	Limits   []bucket.StoredLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -453,7 +454,7 @@ func completeEntityConfig(d *decoder, item expr.Item, it *EntityConfig) {
 // wrong.
 func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 	var key store.Key
-	it := EntityConfig{Sessions: room[StoredLimit](len(item)-9, 4)}
+	it := EntityConfig{Sessions: room[bucket.StoredLimit](len(item)-9, 4)}
 	d := decoder{record: "entity config"}
 	for i := range item {
 		a := &item[i]
@@ -486,10 +487,10 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
 		completeEntityConfig(&d, item, &it)
 	}
-	slices.SortFunc(it.Sessions, func(a, b StoredLimit) int {
+	slices.SortFunc(it.Sessions, func(a, b bucket.StoredLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
-	slices.SortFunc(it.Limits, func(a, b StoredLimit) int {
+	slices.SortFunc(it.Limits, func(a, b bucket.StoredLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
@@ -508,8 +509,9 @@ var refusedInEntityConfig = refusals{
 type ResourceConfig struct {
 	Key ResourceConfigKey
 
-	ConfigVersion  int64 // config_version: number of writes so far
-	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
+	ConfigVersion int64 // config_version: number of writes so far
+	// managed_version: config_version of the last write of limits that a file declares
+	ManagedVersion int64
 	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
@@ -526,8 +528,8 @@ type ResourceConfig struct {
 	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and at last the
 	// record of the entity. Clients before 0.16.0 do not obey it
 	Cascade  expr.Value
-	Sessions []StoredLimit // w_{limit}_{field}, sorted by name
-	Limits   []StoredLimit // l_{limit}_{field}, sorted by name
+	Sessions []bucket.StoredLimit // w_{limit}_{field}, sorted by name
+	Limits   []bucket.StoredLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -593,7 +595,7 @@ func completeResourceConfig(d *decoder, item expr.Item, it *ResourceConfig) {
 // is wrong.
 func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 	var key store.Key
-	it := ResourceConfig{Sessions: room[StoredLimit](len(item)-6, 4)}
+	it := ResourceConfig{Sessions: room[bucket.StoredLimit](len(item)-6, 4)}
 	d := decoder{record: "resource config"}
 	for i := range item {
 		a := &item[i]
@@ -630,10 +632,10 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
 		completeResourceConfig(&d, item, &it)
 	}
-	slices.SortFunc(it.Sessions, func(a, b StoredLimit) int {
+	slices.SortFunc(it.Sessions, func(a, b bucket.StoredLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
-	slices.SortFunc(it.Limits, func(a, b StoredLimit) int {
+	slices.SortFunc(it.Limits, func(a, b bucket.StoredLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
@@ -652,8 +654,9 @@ var refusedInResourceConfig = refusals{
 type SystemConfig struct {
 	Key SystemConfigKey
 
-	ConfigVersion  int64 // config_version: number of writes so far
-	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
+	ConfigVersion int64 // config_version: number of writes so far
+	// managed_version: config_version of the last write of limits that a file declares
+	ManagedVersion int64
 	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
@@ -661,8 +664,8 @@ type SystemConfig struct {
 	AuditRetentionDays int64
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone     string
-	Sessions []StoredLimit // w_{limit}_{field}, sorted by name
-	Limits   []StoredLimit // l_{limit}_{field}, sorted by name
+	Sessions []bucket.StoredLimit // w_{limit}_{field}, sorted by name
+	Limits   []bucket.StoredLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -718,7 +721,7 @@ func completeSystemConfig(d *decoder, item expr.Item, it *SystemConfig) {
 // wrong.
 func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 	var key store.Key
-	it := SystemConfig{Sessions: room[StoredLimit](len(item)-5, 4)}
+	it := SystemConfig{Sessions: room[bucket.StoredLimit](len(item)-5, 4)}
 	d := decoder{record: "system config"}
 	for i := range item {
 		a := &item[i]
@@ -749,10 +752,10 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 	if d.found < 2*len(it.Sessions)+3*len(it.Limits) {
 		completeSystemConfig(&d, item, &it)
 	}
-	slices.SortFunc(it.Sessions, func(a, b StoredLimit) int {
+	slices.SortFunc(it.Sessions, func(a, b bucket.StoredLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
-	slices.SortFunc(it.Limits, func(a, b StoredLimit) int {
+	slices.SortFunc(it.Limits, func(a, b bucket.StoredLimit) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool

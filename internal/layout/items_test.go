@@ -91,7 +91,7 @@ func TestItemsOnTheWire(t *testing.T) {
 		"a config, from which the burst of older tables is gone": {
 			(&ResourceConfig{
 				Key: ResourceConfigKey{NS: "n", Resource: "r"}, ConfigVersion: 3,
-				Limits: []StoredLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}},
+				Limits: []bucket.StoredLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}},
 			}).Encode(),
 			expr.Item{
 				{Name: "resource", Value: s("r")},
@@ -141,7 +141,7 @@ func TestItemsOfOlderTables(t *testing.T) {
 		{Name: "l_rpm_bx", Value: expr.N(9)},
 	})
 	got, err := DecodeResourceConfig(item)
-	want := []StoredLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}}
+	want := []bucket.StoredLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}}
 	if diff := cmp.Diff(want, got.Limits); err != nil || diff != "" {
 		t.Errorf("error %v, limits (-want +got):\n%s", err, diff)
 	}

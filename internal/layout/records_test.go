@@ -199,7 +199,7 @@ func drawMany(t *rapid.T, name string, typ reflect.Type) any {
 			one = reflect.New(typ.Elem()).Elem()
 			drawItem(t, one)
 			one.FieldByName("Name").SetString(n)
-			switch l, _ := one.Addr().Interface().(*StoredLimit); {
+			switch l, _ := one.Addr().Interface().(*bucket.StoredLimit); {
 			case l == nil:
 			case name == "Sessions": // which have none of these
 				l.Times, l.Carry, l.Term = "", 0, 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
@@ -27,31 +28,13 @@ type EntityLevels struct {
 
 // A LevelCopy is a config of an entity, in the units of its item.
 type LevelCopy struct {
-	Version       int64         `json:"version"`
-	OnUnavailable string        `json:"on_unavailable,omitempty"`
-	Zone          string        `json:"zone,omitempty"`
-	Limits        []StoredLimit `json:"limits,omitempty"`
-	Disabled      *bool         `json:"disabled,omitempty"` // nil where the next level says it
-	Bypass        bool          `json:"bypass,omitempty"`   // requests are counted alone, and not disabled
-	Cascade       *bool         `json:"cascade,omitempty"`  // whether parents are charged; nil where the next level says it
-}
-
-// A StoredLimit is a limit in the units of the table: a member of a level in the family of limits or in that of session quotas, or of a
-// [LevelCopy]. JSON has the names that fields have in both families.
-type StoredLimit struct {
-	Name         string `json:"name"`
-	Capacity     int64  `json:"cp"` // tokens
-	Burst        int64  `json:"-"`  // in older tables, tokens: in place of the capacity
-	RefillAmount int64  `json:"ra"` // tokens
-	RefillPeriod int64  `json:"rp"` // seconds
-	Times        string `json:"rsched,omitempty"`
-	Carry        int64  `json:"cy,omitempty"` // tokens
-	Windows      string `json:"sched,omitempty"`
-	Floors       string `json:"fl,omitempty"`
-	Term         int64  `json:"tm,omitempty"`  // seconds
-	Session      int64  `json:"rsa,omitempty"` // seconds
-	Soft         bool   `json:"soft,omitempty"`
-	Shadow       bool   `json:"sh,omitempty"`
+	Version       int64                `json:"version"`
+	OnUnavailable string               `json:"on_unavailable,omitempty"`
+	Zone          string               `json:"zone,omitempty"`
+	Limits        []bucket.StoredLimit `json:"limits,omitempty"`
+	Disabled      *bool                `json:"disabled,omitempty"` // nil where the next level says it
+	Bypass        bool                 `json:"bypass,omitempty"`   // requests are counted alone, and not disabled
+	Cascade       *bool                `json:"cascade,omitempty"`  // whether parents are charged; nil where the next level says it
 }
 
 // Repeat returns levels as they were read at a time, in the form in which an item repeats them.

@@ -1,7 +1,6 @@
 package emit
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -80,7 +79,7 @@ func features(f *file, s *schema.Schema) {
 func families(f *file, s *schema.Schema) {
 	features(f, s)
 	for _, m := range s.Members {
-		if !strings.Contains(m.Type, ".") && m.Held == "" {
+		if !strings.Contains(m.GoType(), ".") {
 			memberType(f, m)
 		}
 		memberEncoder(f, m)
@@ -151,10 +150,10 @@ func compareZero(t schema.Type, x *Statement, operator, sign string) *Statement 
 }
 
 func memberGo(m *schema.Members) *Statement {
-	if pkg, name, imported := strings.Cut(m.Type, "."); imported {
+	if pkg, name, imported := strings.Cut(m.GoType(), "."); imported {
 		return Qual(internalPkg(pkg), name)
 	}
-	return Id(cmp.Or(m.Held, m.Type))
+	return Id(m.Type)
 }
 
 // own returns the attributes that stand for themselves.

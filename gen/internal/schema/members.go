@@ -20,17 +20,17 @@ var fieldTypes = map[Type]types.Type{
 func (s *Schema) CheckImported(file string, pkg *types.Package) error {
 	r := document.New(file)
 	for _, m := range s.Members {
-		from, name, imported := strings.Cut(m.Type, ".")
+		from, name, imported := strings.Cut(m.GoType(), ".")
 		if !imported {
 			continue
 		}
 		typ, ok := pkg.Scope().Lookup(name).(*types.TypeName)
 		if !ok || from != pkg.Name() || !typ.Exported() {
-			r.Errorf(m.Pos, "package %s has no type %s", pkg.Name(), m.Type)
+			r.Errorf(m.Pos, "package %s has no type %s", pkg.Name(), m.GoType())
 			continue
 		}
 		if !hasField(typ, "Name", types.Typ[types.String]) {
-			r.Errorf(m.Pos, "type %s has no field Name of type string", m.Type)
+			r.Errorf(m.Pos, "type %s has no field Name of type string", m.GoType())
 		}
 		for _, a := range m.Fields {
 			checkHeld(r, m, typ, a)
@@ -44,14 +44,14 @@ func checkHeld(r *document.Reader, m *Members, typ *types.TypeName, a *Attribute
 	name, held := Exported(a.Go), fieldTypes[a.Type]
 	switch {
 	case held == nil:
-		r.Errorf(a.Pos, "attribute %s is of type %s, which imported types such as %s do not hold", a.Name, a.Type, m.Type)
+		r.Errorf(a.Pos, "attribute %s is of type %s, which imported types such as %s do not hold", a.Name, a.Type, m.GoType())
 	case a.Method:
 		text := types.NewTuple(types.NewParam(0, nil, "", held))
 		if !hasMethod(typ, name, nil, text) || !hasMethod(typ, "Set"+name, text, nil) {
-			r.Errorf(a.Pos, "attribute %s: type %s has no methods %s() %s and Set%s(%s)", a.Name, m.Type, name, held, name, held)
+			r.Errorf(a.Pos, "attribute %s: type %s has no methods %s() %s and Set%s(%s)", a.Name, m.GoType(), name, held, name, held)
 		}
 	case !hasField(typ, name, held):
-		r.Errorf(a.Pos, "attribute %s: type %s has no field %s of type %s", a.Name, m.Type, name, held)
+		r.Errorf(a.Pos, "attribute %s: type %s has no field %s of type %s", a.Name, m.GoType(), name, held)
 	}
 }
 

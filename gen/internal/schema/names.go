@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"go/token"
 	"go/types"
 	"slices"
@@ -102,6 +103,9 @@ func (m *Members) Noun() string {
 	}
 	return pkg + name
 }
+
+// GoType returns the Go type of a member.
+func (m *Members) GoType() string { return cmp.Or(m.Held, m.Type) }
 
 // AppendFunc returns the name of the function that encodes a member.
 func (m *Members) AppendFunc() string { return "append" + capital(m.Noun()) }

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"go/token"
 	"slices"
 	"strings"
 
@@ -319,8 +318,8 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 // heldType reads the type that holds the members of a family.
 func (l *loader) heldType(n *yaml.Node, what string) string {
 	name := l.Text(n, what+": held")
-	if !token.IsExported(name) || !token.IsIdentifier(name) {
-		l.Errorf(document.At(document.Follow(n)), "%s: held %q is no exported type", what, name)
+	if !strings.Contains(name, ".") || !typeName.MatchString(name) {
+		l.Errorf(document.At(document.Follow(n)), "%s: held %q is not pkg.Type", what, name)
 	}
 	return name
 }

@@ -227,7 +227,7 @@ type Members struct {
 	Var     *Field // the name of a member
 	PerAttr bool   // attribute names end in an underscore and the name of the field; otherwise there is one field alone
 	Type    string // Go type
-	Held    string // Go type of package layout that members have in its place; "" for none
+	Held    string // imported Go type that members have in its place; "" for none
 	Doc     string
 	Fields  []*Attribute
 	Refused []*Attribute

@@ -298,7 +298,7 @@ type config struct {
 type separate struct {
 	level
 	source        store.Key
-	limit         layout.StoredLimit
+	limit         bucket.StoredLimit
 	configVersion int64
 }
 
@@ -502,7 +502,7 @@ func (g *parts) join(limits []layout.OldLimitBucket) made {
 // limit notes a limit that is an item of its own.
 func (g *parts) limit(source store.Key, of level, name string, capacity, burst, amount, period, version int64) {
 	if g.takesLimit(source, name) {
-		g.separate = append(g.separate, separate{of, source, layout.StoredLimit{
+		g.separate = append(g.separate, separate{of, source, bucket.StoredLimit{
 			Name: name, Capacity: max(capacity, burst), RefillAmount: amount, RefillPeriod: period,
 		}, version})
 	}
@@ -513,7 +513,7 @@ func (g *parts) config(source store.Key, of level, limits []layout.OldConfigLimi
 	c := config{of, layout.EntityConfig{ConfigVersion: max(1, version), OnUnavailable: onUnavailable}}
 	for _, l := range limits {
 		if g.takesLimit(source, l.Name) {
-			c.it.Limits = append(c.it.Limits, layout.StoredLimit{
+			c.it.Limits = append(c.it.Limits, bucket.StoredLimit{
 				Name: l.Name, Capacity: max(l.Capacity, l.Burst), RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
 			})
 		}
@@ -548,7 +548,7 @@ func (g *parts) configs() {
 }
 
 func (g *parts) addConfig(c *config) {
-	slices.SortFunc(c.it.Limits, func(a, b layout.StoredLimit) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.it.Limits, func(a, b bucket.StoredLimit) int { return cmp.Compare(a.Name, b.Name) })
 	switch {
 	case c.entity != "":
 		c.it.Key = layout.EntityConfigKey{NS: g.rules.NS, Entity: c.entity, Resource: c.resource}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
@@ -521,7 +522,7 @@ func TestMigratedKinds(t *testing.T) {
 					w := newTestbed(t, "0.10.0")
 					level := layout.ResourceConfig{
 						Key: layout.ResourceConfigKey{NS: w.rules().NS, Resource: "gpt-5"}, ConfigVersion: 1,
-						Limits: []layout.StoredLimit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: 60}},
+						Limits: []bucket.StoredLimit{{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: 60}},
 					}
 					// An amount is of a limit, whatever the name of that is.
 					usage := layout.Usage{
