@@ -2,6 +2,7 @@ package hindsight
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -29,8 +30,8 @@ func (r Raise) Known() bool { return r.Least == r.Most }
 // Without usage, the amounts remain that the budget had in the period, with as much left as the bucket has, and no more used than the bucket has
 // counted since it was created.
 //
-// It costs the queries of [Past.History] for the events since the period began, and for a raised budget the hours of its usage since then, or
-// the buckets of the entity.
+// An entity that is the new ID of another one has had the budget of that one before. It costs the queries of [Past.History] for the events since
+// the period began, a read of the record, and for a raised budget the hours of its usage since then, or the buckets of the entity.
 func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (r Raise, raised bool, err error) {
 	since, ok := began(s, now)
 	if !ok {
@@ -38,41 +39,72 @@ func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now ti
 	}
 	p := New(l, s.Resource)
 	p.since = since
-	h, err := p.History(ctx, s.Entity, s.Resource)
+	ids, all, err := p.terms(ctx, s, since, now)
 	if err != nil {
 		return r, false, err
 	}
-	all := h.Stretches(s.Limit.Name, since, now)
 	if len(all) == 0 || all[0].Limit == nil || all[0].Limit.Capacity >= s.Limit.Capacity || all[0].Limit.Windows != "" {
 		return r, false, nil
 	}
 	all = append(all, Stretch{Limit: &s.Limit})
-	left := s.Available - s.Carried - s.Granted
-	used, err := p.used(ctx, s, since, now)
-	switch {
-	case err != nil:
-		return r, false, err
-	case used > 0:
-		was := nearest(all, float64(left)+used)
-		r = Raise{was, was}
-	default:
-		if r, err = p.possible(ctx, s, all, left); err != nil {
+	left, used := s.Available-s.Carried-s.Granted, 0.0
+	for _, id := range ids {
+		more, err := p.used(ctx, id, s, since, now)
+		if err != nil {
 			return r, false, err
 		}
+		used += more
+	}
+	if used > 0 {
+		was := nearest(all, float64(left)+used)
+		r = Raise{was, was}
+	} else if r, err = p.possible(ctx, ids, s, all, left); err != nil {
+		return r, false, err
 	}
 	return r, r.Least < s.Limit.Capacity, nil
 }
 
+// RotatedFrom is the name of metadata of an entity that is the new ID of another one: it has what that has left.
+const RotatedFrom = "rotated_from"
+
+// maxIDs bounds how many IDs of one entity are looked at.
+const maxIDs = 8
+
+// terms returns the IDs of an entity since a time, the last one first, and what a budget was in that time.
+func (p *Past) terms(ctx context.Context, s *zlimit.Status, since, now time.Time) (ids []string, all []Stretch, err error) {
+	for id, until := s.Entity, now; ; {
+		h, err := p.History(ctx, id, s.Resource)
+		if err != nil {
+			return nil, nil, err
+		}
+		e, err := p.limiter.Entities.Get(ctx, id)
+		if err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
+			return nil, nil, err
+		}
+		former, from := e.Metadata[RotatedFrom], since
+		if former != "" && e.CreatedAt.After(since) && len(ids) < maxIDs {
+			from = e.CreatedAt
+		} else {
+			former = ""
+		}
+		ids, all = append(ids, id), append(h.Stretches(s.Limit.Name, from, until), all...)
+		if former == "" {
+			return ids, all, nil
+		}
+		id, until = former, from
+	}
+}
+
 // possible returns the least and the most of the capacities that leave so much of a budget.
-func (p *Past) possible(ctx context.Context, s *zlimit.Status, all []Stretch, left int64) (r Raise, err error) {
-	most := int64(math.MaxInt64) // that was used
-	for b, err := range p.limiter.Entities.Buckets(ctx, s.Entity) {
+func (p *Past) possible(ctx context.Context, ids []string, s *zlimit.Status, all []Stretch, left int64) (r Raise, err error) {
+	most := int64(0) // that was used
+	for _, id := range ids {
+		counted, err := p.counted(ctx, id, s)
 		if err != nil {
 			return r, err
 		}
-		if b.Resource == s.Resource {
-			most = b.Consumed[s.Limit.Name].Tokens()
-			break
+		if most += counted; most < 0 {
+			most = math.MaxInt64
 		}
 	}
 	r = Raise{s.Limit.Capacity, 0}
@@ -89,6 +121,19 @@ func (p *Past) possible(ctx context.Context, s *zlimit.Status, all []Stretch, le
 	return r, nil
 }
 
+// counted returns what the bucket of an entity has counted of a limit since it was created, the largest number if it is not listed.
+func (p *Past) counted(ctx context.Context, entity string, s *zlimit.Status) (int64, error) {
+	for b, err := range p.limiter.Entities.Buckets(ctx, entity) {
+		if err != nil {
+			return 0, err
+		}
+		if b.Resource == s.Resource {
+			return b.Consumed[s.Limit.Name].Tokens(), nil
+		}
+	}
+	return math.MaxInt64, nil
+}
+
 // nearest returns the capacity among stretches that is nearest to an amount.
 func nearest(all []Stretch, amount float64) (capacity int64) {
 	least := math.Inf(1)
@@ -100,9 +145,9 @@ func nearest(all []Stretch, amount float64) (capacity int64) {
 	return capacity
 }
 
-// used returns what was consumed of a limit since a time, in tokens, as far as aggregators have counted.
-func (p *Past) used(ctx context.Context, s *zlimit.Status, since, now time.Time) (sum float64, err error) {
-	q := zlimit.UsageQuery{Entity: s.Entity, Resource: s.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(since), To: now}
+// used returns what an entity consumed of a limit since a time, in tokens, as far as aggregators have counted.
+func (p *Past) used(ctx context.Context, entity string, s *zlimit.Status, since, now time.Time) (sum float64, err error) {
+	q := zlimit.UsageQuery{Entity: entity, Resource: s.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(since), To: now}
 	for snapshot, err := range p.limiter.Usage.Snapshots(ctx, q) {
 		if err != nil {
 			return 0, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -129,5 +130,31 @@ func TestRotateServedMeanwhile(t *testing.T) {
 			t.Errorf("stopped at %s: the old entity is served after the rotation", stage)
 		}
 		check.Fatal(t, "Close()", l.Close())
+	}
+}
+
+// TestRotateRaisedBudget rotates a tenant whose budget was raised in its running period. It is known of the new ID, and of the one after it, what
+// the period began with.
+func TestRotateRaisedBudget(t *testing.T) {
+	w := inMemory(t)
+	l := w.limiter(w.s)
+	defer l.Close()
+	for _, limit := range []string{"usd=200/month@UTC", "usd=400/month@UTC"} {
+		check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "pay"), parsed(t, limit)))
+		w.now = w.now.Add(time.Minute)
+		_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "pay", Consume: zlimit.Amounts{"usd": 25_000_000_000}})
+		check.Fatal(t, "Acquire()", err)
+		w.now = w.now.Add(time.Minute)
+	}
+	for _, ids := range [][2]string{{"acme", "acme-2"}, {"acme-2", "acme-3"}} {
+		_, err := rotate(t.Context(), w.limiter(w.s), ids[0], ids[1], func(string) {})
+		check.Fatal(t, "Run()", err)
+		w.now = w.now.Add(time.Minute)
+		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: ids[1], Resource: "pay"})
+		check.Fatal(t, "Available()", err)
+		r, raised, err := hindsight.Raised(t.Context(), l, &statuses[0], w.now)
+		if want := (hindsight.Raise{Least: 200_000_000_000, Most: 200_000_000_000}); err != nil || !raised || r != want {
+			t.Errorf("Raised() of %s = %+v, %t, %v, want %+v", ids[1], r, raised, err, want)
+		}
 	}
 }

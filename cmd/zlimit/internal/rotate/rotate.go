@@ -14,15 +14,16 @@ import (
 	"maps"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // Names of metadata.
 const (
-	ToKey    = "rotated_to"     // of the old entity: the new one
-	FromKey  = "rotated_from"   // of the new entity: the old one
-	StageKey = "rotation_stage" // of the new entity: the stage under way; absent once the rotation is done
+	ToKey    = "rotated_to"          // of the old entity: the new one
+	FromKey  = hindsight.RotatedFrom // of the new entity: the old one
+	StageKey = "rotation_stage"      // of the new entity: the stage under way; absent once the rotation is done
 	// ChargesKey is of the new entity: what it had less than its limits begin with, for each run to report.
 	ChargesKey = "rotation_charges"
 	// TimesKey is of the new entity: when all processes know of the rotation, for each run to report.
