@@ -128,7 +128,7 @@ func TestColdFaults(t *testing.T) {
 // TestCancelledContext never admits, whatever the policy (I10).
 func TestCancelledContext(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithClock(newClock().now))
+	l := newLimiter(t, s, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithDecisionTimeout(time.Minute), zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerMinute("rpm", 100))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 
@@ -143,8 +143,20 @@ func TestCancelledContext(t *testing.T) {
 	}
 
 	ctx, cancel = context.WithCancel(context.Background())
-	faults.Inject(enginetest.Fault{Kind: enginetest.Hang, Times: 1, When: func(enginetest.Call) bool { cancel(); return true }})
-	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
+	faults.Inject(enginetest.Fault{Kind: enginetest.Hang, Operation: "UpdateItem", Times: 1})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
+		ended <- err
+	}()
+	for range 1000 { // cancelled before it has a connection, it would certainly not be sent
+		if _, consumed, _ := total(shardsOf(t, l), "rpm"); consumed == 2000 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire() cancelled on its way = %v, want context.Canceled", err)
 	}
 	refused := enginetest.IsMean() // perhaps: then nothing is unknown
