@@ -84,3 +84,30 @@ func TestApplyReportsAllBudgets(t *testing.T) {
 		t.Errorf("JSON has %d budgets: %+v", len(got.Budgets), got.Budgets)
 	}
 }
+
+// TestApplyOfNewLevels applies a file with new levels. It reports the budgets of those that had one by a wider level before, and no others.
+func TestApplyOfNewLevels(t *testing.T) {
+	dir := t.TempDir()
+	file, store := filepath.Join(dir, "limits.yaml"), "sqlite:"+filepath.Join(dir, "limits.db")
+	sh, _ := onTerminal(nil)
+	apply := func(text string) string {
+		check.Fatal(t, "WriteFile()", os.WriteFile(file, []byte(text), 0o600))
+		return output(t, sh, "limits", "apply", "-f", file, "--yes", "--store", store)
+	}
+	const first = "resources:\n  gpt:\n    limits:\n      usd: 10/month@UTC\nentities:\n  acme:\n    limits:\n      tpd: 5/day@UTC\n"
+	if text := apply(first); strings.Contains(text, "left") {
+		t.Errorf("the first apply reports %s", text)
+	}
+	text := apply(first + "    resources:\n      pay:\n        limits:\n          tpd: 9/day@UTC\n      other:\n        limits:\n          eur: 9/day@UTC\n" +
+		"  globex:\n    resources:\n      gpt:\n        limits:\n          usd: 30/month@UTC\n")
+	for _, want := range []string{
+		"entity globex, resource gpt: usd=30/month@UTC from now on; $30 is left, and was $10", "entity acme, resource pay: tpd=9/day@UTC from now on; 9 is left, and was 5",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("apply reports %s, want %q", text, want)
+		}
+	}
+	if strings.Contains(text, "eur=") || strings.Contains(text, "more level") {
+		t.Errorf("apply reports %s", text)
+	}
+}

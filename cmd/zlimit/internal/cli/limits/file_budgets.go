@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -35,6 +36,19 @@ func standingsOf(ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, pl
 			levels = append(levels, c)
 		}
 	}
+	wider, covered := widerLevels{l: l, known: map[zlimit.Level][]zlimit.Limit{}}, make([]bool, len(levels))
+	err = eachLevel(ctx, len(levels), progress, func(ctx context.Context, i int) (err error) {
+		covered[i], err = wider.has(ctx, levels[i])
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	at := -1
+	levels = slices.DeleteFunc(levels, func(*provision.Change) bool {
+		at++
+		return !covered[at]
+	})
 	if n := len(levels); !all && n > maxShown {
 		levels, s.unread = levels[:maxShown], levels[maxShown:]
 	}
@@ -57,6 +71,53 @@ func (s *standings) changes(ctx context.Context, l *zlimit.RateLimiter, progress
 		all = append(all, changes...)
 	}
 	return all, err
+}
+
+// widerLevels remembers levels that are wider than the levels of a plan.
+type widerLevels struct {
+	l     *zlimit.RateLimiter
+	mu    sync.Mutex
+	known map[zlimit.Level][]zlimit.Limit
+}
+
+// has reports whether buckets of a level may have had one of its budgets before a change: by the level itself, or by a wider one. No request has
+// been charged by a new level. It costs a read of each wider level.
+func (w *widerLevels) has(ctx context.Context, c *provision.Change) (bool, error) {
+	at := c.After.Level
+	if c.Action != provision.Create {
+		return true, nil
+	}
+	if at.Entity == "" || at.Resource == "" {
+		return false, nil // it has no bucket of its own
+	}
+	for _, level := range []zlimit.Level{{Resource: at.Resource}, {}, {Entity: at.Entity}} {
+		limits, err := w.limits(ctx, level)
+		if err != nil {
+			return false, err
+		}
+		for _, was := range limits {
+			if is, there := limitOf(c.After.Config.Limits, was.Name); there && (budgets.IsBudget(&is) || budgets.IsBudget(&was)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func (w *widerLevels) limits(ctx context.Context, at zlimit.Level) ([]zlimit.Limit, error) {
+	w.mu.Lock()
+	limits, known := w.known[at]
+	w.mu.Unlock()
+	if known {
+		return limits, nil
+	}
+	config, err := w.l.Limits.Get(ctx, at)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.known[at] = config.Limits
+	}
+	return config.Limits, err
 }
 
 // eachLevel calls a function for the number of each of n levels, in parallel, and reports how many are done.
