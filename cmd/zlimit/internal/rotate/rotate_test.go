@@ -248,7 +248,7 @@ func stores(t *testing.T) map[string]func(t *testing.T) *world {
 func TestRotate(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
-			step := map[string]int{"memory": 1, "sqlite": soak.Pick(5, 1), "engine": soak.Pick(31, 1)}[name]
+			step := map[string]int{"memory": 1, "sqlite": soak.Pick(17, 1), "engine": soak.Pick(97, 1)}[name]
 			calls := rotateTwice(t, open(t), 0, "")
 			if calls < 50 {
 				t.Fatalf("a rotation made %d calls", calls)
