@@ -22,10 +22,11 @@ func (p *Provisioner) Import(ctx context.Context) (d *declaration.Declaration, u
 			stored = append(stored, level)
 		}
 	}
-	return declared(p.name, stored), unsupported, nil
+	return Declare(p.name, stored), unsupported, nil
 }
 
-func declared(namespace string, levels []zlimit.Stored) *declaration.Declaration {
+// Declare returns levels as a declaration of a namespace.
+func Declare(namespace string, levels []zlimit.Stored) *declaration.Declaration {
 	d := &declaration.Declaration{Namespace: namespace}
 	entities := map[string]*declaration.Entity{}
 	for _, l := range levels {

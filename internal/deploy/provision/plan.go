@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -36,14 +35,6 @@ type Change struct {
 	Scaling *Scaling `json:"scaling,omitempty"`
 }
 
-// A Scaling is a change by which limits were multiplied for a while.
-type Scaling struct {
-	Factor string    `json:"factor"` // such as 3/2
-	File   string    `json:"file"`   // that has the limits of factor 1
-	By     string    `json:"by,omitempty"`
-	At     time.Time `json:"at"`
-}
-
 // A Drift is a change of a managed level by other means.
 type Drift struct {
 	By string    `json:"by,omitempty"` // "" when that is unknown
@@ -69,25 +60,6 @@ func (p *Plan) Empty() bool { return len(p.Changes) == 0 && p.From == "" }
 // Changing reports whether the stored config of a level is to change. Taking a level over leaves it as it is.
 func (p *Plan) Changing() bool {
 	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Adopt && c.Action != Forget })
-}
-
-// Scalings returns the scalings that the plan undoes, each with the number of its levels.
-func (p *Plan) Scalings() (all []Scaling, levels int) {
-	for i := range p.Changes {
-		s := p.Changes[i].Scaling
-		if s == nil {
-			continue
-		}
-		levels++
-		at := slices.IndexFunc(all, func(o Scaling) bool { return o.Factor == s.Factor && o.File == s.File && o.By == s.By })
-		switch {
-		case at < 0:
-			all = append(all, *s)
-		case s.At.After(all[at].At):
-			all[at].At = s.At
-		}
-	}
-	return all, levels
 }
 
 // TakenFromPrograms returns the levels that a program has kept by [zlimit.LimitService.Apply]. Once the plan is applied, the
@@ -167,8 +139,8 @@ func (p *Provisioner) OnProgress(planned func(*Plan), done func(Change)) {
 }
 
 // Plan compares declared levels with stored ones. It reads the record of managed levels, each level of the file and of
-// the record, and the names of all other levels. For a level that other programs have changed it also reads the last
-// audit event. It writes nothing.
+// the record, and the names of all other levels. For a level that other programs have changed it also reads the
+// audit events. It writes nothing.
 func (p *Provisioner) Plan(ctx context.Context, declared []zlimit.Stored) (*Plan, error) {
 	plan, _, err := p.plan(ctx, declared, true)
 	return plan, err
@@ -287,76 +259,16 @@ func (p *Provisioner) explain(ctx context.Context, plan *Plan, managed map[zlimi
 		if c.Before.Managed || !managed[c.After.Level] && c.Action != Update {
 			continue
 		}
-		drift, scaling, err := p.last(ctx, c.After.Level)
+		found, err := p.history(ctx, c.After.Level, time.Time{})
 		if err != nil {
 			return err
 		}
-		if c.Scaling = scaling; managed[c.After.Level] {
-			c.Drift = drift
+		c.Scaling = found.scaling
+		if c.Drift = found.last; !managed[c.After.Level] {
+			c.Drift = nil
+		} else if c.Drift == nil {
+			c.Drift = &Drift{}
 		}
-	}
-	return nil
-}
-
-// last returns who changed a level last, and by what that has multiplied its limits.
-func (p *Provisioner) last(ctx context.Context, level zlimit.Level) (*Drift, *Scaling, error) {
-	about, q := level.Entity, zlimit.AuditQuery{Reverse: true, Limit: 1}
-	switch level.Source() {
-	case zlimit.SourceSystem:
-		about = zlimit.AuditSystem
-	case zlimit.SourceResource:
-		about = zlimit.AuditResource(level.Resource)
-	case zlimit.SourceEntityDefault:
-		q.Resource = zlimit.DefaultResource
-	default:
-		q.Resource = level.Resource
-	}
-	for event, err := range p.limiter.Audit.Events(ctx, about, q) {
-		if err != nil {
-			return nil, nil, err
-		}
-		return &Drift{By: event.Principal, At: event.Time}, scalingOf(&event), nil
-	}
-	return &Drift{}, nil, nil
-}
-
-// scalingOf returns by what a change has multiplied limits, nil for any other one.
-func scalingOf(event *zlimit.AuditEvent) *Scaling {
-	scaled, _ := event.Details["scaled"].(map[string]any)
-	factor, _ := scaled["factor"].(string)
-	if factor == "" || factor == "1" {
-		return nil
-	}
-	file, _ := scaled["file"].(string)
-	return &Scaling{Factor: factor, File: file, By: event.Principal, At: event.Time}
-}
-
-// A ScaledError says that a plan would undo a scaling.
-type ScaledError struct {
-	Scalings []Scaling
-	Levels   int
-}
-
-// Error names the scalings.
-func (e *ScaledError) Error() string {
-	var each []string
-	for _, s := range e.Scalings {
-		by := ""
-		if s.By != "" {
-			by = " by " + s.By
-		}
-		each = append(each, fmt.Sprintf("factor %s%s at %s, whose limits of factor 1 are in %s", s.Factor, by, s.At.UTC().Format(time.RFC3339), s.File))
-	}
-	return fmt.Sprintf("it would undo zlimit limits scale of %d of the levels: %s", e.Levels, strings.Join(each, "; "))
-}
-
-// KeepsScaled makes a provisioner apply no plan that undoes a scaling: that is a [ScaledError], and nothing is written.
-func (p *Provisioner) KeepsScaled() { p.keepsScaled = true }
-
-// Undoes returns the [ScaledError] of a plan that undoes a scaling, nil for another plan.
-func (p *Plan) Undoes() error {
-	if scalings, levels := p.Scalings(); levels > 0 {
-		return &ScaledError{scalings, levels}
 	}
 	return nil
 }

@@ -29,16 +29,25 @@ func TestScaled(t *testing.T) {
 		if managed {
 			_, _, err := p.Apply(ctx, levels, nil)
 			check.Fatal(t, "Apply()", err)
+		} else {
+			check.Fatal(t, "Set()", operator.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rpm", 6)}}))
 		}
 		if plan, err := p.Plan(ctx, levels); err != nil || plan.Undoes() != nil {
 			t.Fatalf("managed: %t: Plan() = %+v, %v", managed, plan.Undoes(), err)
 		}
 		multiply("3/2", 7)
+		scaledAt := w.clock.now()
+		w.clock.sleep(time.Second)
+		keep := func(config *zlimit.Config) error {
+			config.OnUnavailable = zlimit.PolicyAllow
+			return nil
+		}
+		check.Fatal(t, "Update()", operator.Limits.Update(ctx, at, keep)) // which leaves the limits as they are
 		p.KeepsScaled()
 		before := w.stored()
 		_, _, err := p.Apply(ctx, levels, nil)
 		var scaled *provision.ScaledError
-		want := provision.Scaling{Factor: "3/2", File: "before.yaml", By: "olga", At: w.clock.now()}
+		want := provision.Scaling{Factor: "3/2", File: "before.yaml", By: "olga", At: scaledAt}
 		if !errors.As(err, &scaled) || scaled.Levels != 1 || len(scaled.Scalings) != 1 || scaled.Scalings[0] != want {
 			t.Errorf("managed: %t: Apply() = %v, want %+v", managed, err, want)
 		}

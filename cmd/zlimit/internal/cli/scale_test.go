@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -250,7 +253,7 @@ func TestScaleOfManagedLevels(t *testing.T) {
 		t.Helper()
 		r := command(t, "", append(args, "--store", dsn, "--principal", "olga")...)
 		want := regexp.MustCompile(`it would undo zlimit limits scale of 1 of the levels: factor 3/2 by olga at \S+, whose limits of factor 1 are in before.yaml; ` +
-			`zlimit limits scale 1 -f before.yaml restores those first, and --undo-scaling applies`)
+			`zlimit limits scale 1 -f before.yaml restores those first, with --rebuild if that file is lost, and --undo-scaling applies`)
 		if r.code != 1 || !want.MatchString(r.stderr) {
 			t.Errorf("%v = code %d, %s, want %v", args, r.code, r.stderr, want)
 		}
@@ -299,5 +302,145 @@ func TestScaledBudget(t *testing.T) {
 		if r := do("available", "u", "pay"); !strings.Contains(r.stdout, "usd          $10 ") {
 			t.Errorf("after factor %s there is %s", factor, r.stdout)
 		}
+	}
+}
+
+// A scaleOffice runs commands of two operators on a store, each with files of their own.
+type scaleOffice struct {
+	t   *testing.T
+	dsn string
+}
+
+func newScaleOffice(t *testing.T) *scaleOffice {
+	o := &scaleOffice{t, "sqlite:" + filepath.Join(t.TempDir(), "limits.db")}
+	t.Chdir(t.TempDir())
+	o.do("olga", "limits", "set", "--system", "--limit", "rpm=1200/min", "--limit", "tpm=7/min")
+	o.do("olga", "limits", "set", "--entity", "acme", "--resource", "gpt", "--limit", "rpm=100/min", "--limit", "usd=5/month@UTC")
+	o.do("olga", "acquire", "acme", "gpt", "--consume", "usd=1")
+	return o
+}
+
+func (o *scaleOffice) run(by string, args ...string) run {
+	o.t.Helper()
+	return command(o.t, "", append(args, "--store", o.dsn, "--principal", by)...)
+}
+
+func (o *scaleOffice) do(by string, args ...string) run {
+	o.t.Helper()
+	r := o.run(by, args...)
+	if r.code != 0 {
+		o.t.Fatalf("%v = %+v", args, r)
+	}
+	return r
+}
+
+// refused runs a command that must fail with a text, and leave the limits as they are.
+func (o *scaleOffice) refused(want, by string, args ...string) {
+	o.t.Helper()
+	before := o.do(by, "limits", "list", "--details", "-o", "csv").stdout
+	if r := o.run(by, args...); r.code == 0 || !regexp.MustCompile(want).MatchString(r.stderr) {
+		o.t.Errorf("%v = %+v, want %q", args, r, want)
+	}
+	if after := o.do(by, "limits", "list", "--details", "-o", "csv").stdout; after != before {
+		o.t.Errorf("%v is refused, and changes limits to\n%s", args, after)
+	}
+}
+
+// has checks the limits of the system, and of a level of gpt.
+func (o *scaleOffice) has(entity string, system, own int) {
+	o.t.Helper()
+	for _, c := range []struct {
+		args []string
+		want int
+	}{{[]string{"limits", "get", "--system"}, system}, {[]string{"limits", "get", "--entity", entity, "--resource", "gpt"}, own}} {
+		if r := o.do("olga", c.args...); !strings.Contains(r.stdout, show.Grouped(int64(c.want))+"/min") {
+			o.t.Errorf("%v shows\n%s, want %d/min", c.args, r.stdout, c.want)
+		}
+	}
+}
+
+// TestScaleByTwoFiles refuses a second file for levels that are multiplied, whatever changes beside the multiplied limits, until the first one
+// has restored them.
+func TestScaleByTwoFiles(t *testing.T) {
+	o := newScaleOffice(t)
+	o.do("pete", "limits", "scale", "2", "-f", "old.yaml", "--yes")
+	o.do("pete", "limits", "scale", "1", "-f", "old.yaml", "--yes")
+	o.do("olga", "limits", "scale", "3/2", "-f", "outage.yaml", "--yes")
+	const scaled = `the limits of 2 levels are multiplied: factor 3/2 by olga at \S+Z, whose limits of factor 1 are in outage.yaml. `
+	const ways = `Use the file outage.yaml; if it is lost, zlimit limits scale 1 -f outage.yaml --rebuild writes it from audit events`
+	for _, factor := range []string{"3/2", "1"} {
+		o.refused(scaled+`region.yaml does not exist, and would be written with multiplied limits. `+ways, "pete", "limits", "scale", factor, "-f", "region.yaml", "--yes")
+		o.refused(scaled+`old.yaml is another file, and would take .*`+ways, "pete", "limits", "scale", factor, "-f", "old.yaml", "--yes")
+	}
+	if _, err := os.Stat("region.yaml"); err == nil {
+		t.Error("a refused command writes its file")
+	}
+	o.do("pete", "limits", "patch", "--system", "--limit", "tpm=9/min")
+	o.do("pete", "bucket", "top-up", "acme", "gpt", "--add", "usd=1")
+	o.refused(scaled, "pete", "limits", "scale", "2", "-f", "region.yaml", "--yes")
+	check.Fatal(t, "Mkdir()", os.Mkdir("elsewhere", 0o700))
+	text, err := os.ReadFile("old.yaml")
+	check.Fatal(t, "ReadFile()", err)
+	check.Fatal(t, "WriteFile()", os.WriteFile("elsewhere/outage.yaml", text, 0o600))
+	o.refused(scaled+"elsewhere/outage.yaml is another file of that name. ", "pete", "limits", "scale", "1", "-f", "elsewhere/outage.yaml", "--yes")
+
+	o.do("olga", "limits", "scale", "2", "-f", "outage.yaml", "--yes")
+	o.has("acme", 2400, 200)
+	o.do("olga", "limits", "scale", "1", "-f", "outage.yaml", "--yes")
+	o.has("acme", 1200, 100)
+	o.do("pete", "limits", "scale", "3/2", "-f", "region.yaml", "--yes")
+	o.has("acme", 1800, 150)
+}
+
+// TestScaleOfLostFile writes a lost file from audit events. It has the limits of before two scalings, and restores them.
+func TestScaleOfLostFile(t *testing.T) {
+	o := newScaleOffice(t)
+	o.refused("no level is scaled, so there is nothing to rebuild outage.yaml from", "pete", "limits", "scale", "1", "-f", "outage.yaml", "--rebuild", "--yes")
+	o.do("olga", "limits", "scale", "4/3", "-f", "outage.yaml", "--yes", "--budgets")
+	o.do("olga", "limits", "scale", "3/2", "-f", "outage.yaml", "--yes", "--budgets")
+	o.do("olga", "limits", "patch", "--entity", "acme", "--resource", "gpt", "--limit", "tpm=9/min")
+	o.refused("outage.yaml exists; --rebuild writes a file that is lost", "pete", "limits", "scale", "1", "-f", "outage.yaml", "--rebuild", "--yes")
+	check.Fatal(t, "Remove()", os.Remove("outage.yaml"))
+	o.refused("outage.yaml does not exist, .*--rebuild", "pete", "limits", "scale", "1", "-f", "outage.yaml", "--yes")
+	o.refused("Use the file outage.yaml", "pete", "limits", "scale", "1", "-f", "other.yaml", "--rebuild", "--yes")
+	if r := o.do("pete", "limits", "scale", "1", "-f", "outage.yaml", "--rebuild", "--yes", "--budgets"); strings.Contains(r.stderr, "warning") {
+		t.Errorf("a rebuilt file warns: %s", r.stderr)
+	}
+	o.has("acme", 1200, 100)
+	if r := o.do("pete", "limits", "get", "--entity", "acme", "--resource", "gpt"); !strings.Contains(r.stdout, "9/min") || !strings.Contains(r.stdout, "$5  month") {
+		t.Errorf("the restored limits are\n%s, want tpm as patched and usd of factor 1", r.stdout)
+	}
+	o.do("pete", "limits", "scale", "1", "-f", "outage.yaml", "--yes")
+}
+
+// TestScaleOfRotatedEntity restores the limits of an entity that took the place of one while that was scaled.
+func TestScaleOfRotatedEntity(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		o := newScaleOffice(t)
+		o.do("olga", "limits", "scale", "3/2", "-f", "outage.yaml", "--yes")
+		at := time.Now()
+		sh := &shell.Shell{Now: func() time.Time { return at }, Sleep: func(_ context.Context, d time.Duration) error {
+			at = at.Add(d)
+			return nil
+		}}
+		if r := execute(t.Context(), sh, "entity", "rotate", "acme", "acme-2", "--store", o.dsn, "--principal", "olga"); r.code != 0 {
+			t.Fatalf("entity rotate = %+v", r)
+		}
+		o.has("acme-2", 1800, 150)
+		limits := "entities:\n  acme-2:\n    resources:\n      gpt:\n        limits:\n          rpm: 100/min\n          usd: 5/month@UTC\n"
+		check.Fatal(t, "WriteFile()", os.WriteFile("limits.yaml", []byte(limits), 0o600))
+		o.refused("it would undo zlimit limits scale of 1 of the levels: factor 3/2 by olga at", "pete", "limits", "apply", "-f", "limits.yaml", "--yes")
+		o.refused("the limits of 3 levels are multiplied: factor 3/2 by olga", "pete", "limits", "scale", "2", "-f", "other.yaml", "--yes")
+		args := []string{"limits", "scale", "1", "-f", "outage.yaml", "--yes"}
+		if lost {
+			check.Fatal(t, "Remove()", os.Remove("outage.yaml"))
+			args = append(args, "--rebuild")
+		}
+		const noted = "note: rotated since outage.yaml was written, with the limits of the former ID: 1 (entity acme-2, resource gpt from acme)\n"
+		if r := o.do("pete", args...); strings.Contains(r.stderr, noted) == lost || strings.Contains(r.stderr, "not in") {
+			t.Errorf("%v notes %q, want %q: %t", args, r.stderr, noted, !lost)
+		}
+		o.has("acme-2", 1200, 100)
+		o.do("pete", "limits", "apply", "-f", "limits.yaml", "--yes")
 	}
 }

@@ -98,8 +98,8 @@ func (f *limitsFile) errorf(format string, args ...any) error {
 func (f *limitsFile) explain(err error) error {
 	var scaled *provision.ScaledError
 	if errors.As(err, &scaled) {
-		return fmt.Errorf("limits apply: %w; zlimit limits scale 1 -f %s restores those first, and --undo-scaling applies the file all the same",
-			err, scaled.Scalings[0].File)
+		return fmt.Errorf("limits apply: %w; zlimit limits scale 1 -f %s restores those first, with --rebuild if that file is lost, "+
+			"and --undo-scaling applies the file all the same", err, scaled.Scalings[0].File)
 	}
 	if errors.As(err, new(*provision.ManagedError)) {
 		return fmt.Errorf("%w; --take-over takes them over", err)

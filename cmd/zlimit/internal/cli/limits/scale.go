@@ -44,14 +44,16 @@ type scaling struct {
 type scalePlan struct {
 	changes []scaling
 	missing []string // levels and limits that are stored, and not in the file
-	kept    int      // quotas that keep the amount of the file
-	managed int      // levels that a file of limits manages, and that are other than that file has them
-	manager string   // who manages them
+
+	followed []string // levels of entities that took the place of one of the file
+	kept     int      // quotas that keep the amount of the file
+	managed  int      // levels that a file of limits manages, and that are other than that file has them
+	manager  string   // who manages them
 }
 
 func scaleCommand(sh *shell.Shell) *cobra.Command {
 	var file limitsFile
-	var yes, budgets bool
+	var yes, budgets, rebuild bool
 	cmd := &cobra.Command{
 		Use:   "scale FACTOR -f FILE [--yes]",
 		Short: "Multiply all limits by a factor, and restore them",
@@ -64,6 +66,11 @@ with the store and the namespace. It takes it for no other store: a table is
 known by its name, region and endpoint, a database by its path. The factor is
 always that of FILE: running the command again completes it, and changes nothing
 else. A factor of 1 restores the limits of FILE.
+
+It refuses levels that another file has scaled and not restored yet: two files
+would multiply them twice. It reads the audit events of each level for that. If
+FILE is lost, --rebuild writes it from these events: the limits as they were
+before they were multiplied.
 
 Amounts are rounded down, to at least 1. Quotas, session quotas and prepaid
 limits keep their amounts without --budgets, since the region that is down has
@@ -78,7 +85,8 @@ the levels would undo the scaling: zlimit limits apply refuses that, names the
 author and the time of the scaling, and takes --undo-scaling. A deployment by
 CloudFormation does not refuse: scale again afterwards.`,
 		Example: `  zlimit limits scale 3/2 -f limits-before.yaml
-  zlimit limits scale 1 -f limits-before.yaml --yes`,
+  zlimit limits scale 1 -f limits-before.yaml --yes
+  zlimit limits scale 1 -f lost.yaml --rebuild --yes`,
 		Args: shell.Takes("FACTOR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			factor, err := parseFactor(args[0])
@@ -95,13 +103,13 @@ CloudFormation does not refuse: scale again afterwards.`,
 			if err := sh.CheckFile(dsn); err != nil {
 				return err
 			}
-			save, err := file.loadOrImport(sh, cmd, dsn, factor)
+			save, err := file.loadOrImport(sh, cmd, dsn, factor, rebuild)
 			if err != nil {
 				return err
 			}
 			made := scaledBy(file.text)
 			plan, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (scalePlan, error) {
-				return planScale(ctx, l, file.levels, factor, made, budgets)
+				return planScale(ctx, l, provision.New(l, sh.Namespace, sh.Now), &file, factor, made, budgets)
 			})
 			if err != nil {
 				return err
@@ -160,6 +168,7 @@ CloudFormation does not refuse: scale again afterwards.`,
 	}
 	file.flag(cmd)
 	cmd.Flags().BoolVar(&budgets, "budgets", false, "scale quotas and prepaid limits too")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "write a lost FILE again, from audit events")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
@@ -174,86 +183,115 @@ func parseFactor(text string) (*big.Rat, error) {
 	return nil, shell.Usagef("limits scale: factor %q must be from 1/%d to %d, such as 3/2 or 1.5", text, maxFactor, maxFactor)
 }
 
-// loadOrImport reads the file. If it does not exist, it takes the stored limits, and returns the text to save.
-func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn string, factor *big.Rat) (save []byte, err error) {
+// loadOrImport reads the file. If it does not exist, it takes the stored limits, or rebuilds the lost ones, and returns the text to save.
+func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn string, factor *big.Rat, rebuild bool) (save []byte, err error) {
 	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		if rebuild {
+			return nil, shell.Usagef("limits scale: %s exists; --rebuild writes a file that is lost", f.path)
+		}
 		if err := f.load(sh, cmd); err != nil {
 			return nil, err
 		}
 		return nil, f.checkStore(sh, dsn)
 	}
-	if factor.Cmp(big.NewRat(1, 1)) == 0 {
-		return nil, shell.Usagef("limits scale: %s does not exist, so there is nothing to restore", f.path)
-	}
 	var unsupported []zlimit.Stored
+	var scaled []provision.ScaledLevel
 	d, err := shell.Perform(cmd.Context(), sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (d *declaration.Declaration, err error) {
-		d, unsupported, err = p.Import(ctx)
+		if d, unsupported, err = p.Import(ctx); err == nil {
+			scaled, err = p.Scaled(ctx, levelsOf(provision.Declared(d)))
+		}
 		return d, err
 	}))
 	if err != nil {
 		return nil, err
 	}
+	f.levels = provision.Declared(d)
+	var made []*big.Rat
+	switch {
+	case rebuild:
+		if f.levels, made, err = f.rebuilt(scaled); err != nil {
+			return nil, err
+		}
+		d = provision.Declare(sh.Namespace, f.levels)
+	case len(scaled) > 0:
+		return nil, f.scaledAlready(scaled)
+	case factor.Cmp(big.NewRat(1, 1)) == 0:
+		return nil, shell.Usagef("limits scale: %s does not exist, so there is nothing to restore", f.path)
+	}
 	for i := range unsupported {
 		sh.Note("left as it is: " + unsupported[i].Level.String() + ": " + shell.Features(unsupported[i].Unsupported))
 	}
-	if f.levels = provision.Declared(d); len(f.levels) == 0 {
+	if len(f.levels) == 0 {
 		return nil, fmt.Errorf("no limits are stored in namespace %s", sh.Namespace)
 	}
 	text, err := declaration.Format(d)
-	return append([]byte(scaledHeader(sh, dsn)+"\n"), text...), err
+	header := scaledHeader(sh, dsn) + "\n"
+	for i := range made {
+		header = withFactor(header, made[:i], made[i])
+	}
+	f.text = append([]byte(header), text...)
+	return f.text, err
 }
 
 // planScale compares the stored limits with the multiplied limits of the file. It knows by which factors scale has multiplied them before.
 func planScale(
-	ctx context.Context, l *zlimit.RateLimiter, levels []zlimit.Stored, factor *big.Rat, made []*big.Rat, budgets bool,
+	ctx context.Context, l *zlimit.RateLimiter, p *provision.Provisioner, file *limitsFile, factor *big.Rat, made []*big.Rat, budgets bool,
 ) (plan scalePlan, err error) {
-	first := map[zlimit.Level][]zlimit.Limit{}
-	for i := range levels {
-		first[levels[i].Level] = levels[i].Config.Limits
-	}
 	files, err := l.Managed.Set(ctx)
 	if err != nil {
 		return plan, err
 	}
 	plan.manager = files.Manager
-	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
-		if err != nil {
+	of, err := scaledLevels(ctx, l, p, file.levels)
+	if err != nil {
+		return plan, err
+	}
+	if err := file.checkScaled(ctx, p, of, made); err != nil {
+		return plan, err
+	}
+	for i := range of {
+		if err := plan.add(&of[i], &files, factor, made, budgets); err != nil {
 			return plan, err
-		}
-		limits, ok := first[stored.Level]
-		if !ok {
-			if len(stored.Config.Limits) > 0 {
-				plan.missing = append(plan.missing, stored.Level.String())
-			}
-			continue
-		}
-		scaled := false
-		for _, before := range stored.Config.Limits {
-			i := slices.IndexFunc(limits, func(l zlimit.Limit) bool { return l.Name == before.Name })
-			if i < 0 {
-				plan.missing = append(plan.missing, stored.Level.String()+" "+before.Name)
-				continue
-			}
-			after := limits[i]
-			if budgets || after.Resets == "" && after.Session == 0 {
-				if after, err = scaledLimit(after, factor); err != nil {
-					return plan, fmt.Errorf("%v: %w", stored.Level, err)
-				}
-			} else {
-				plan.kept++
-			}
-			scaled = scaled || after.String() != limits[i].String()
-			if after.String() != before.String() {
-				plan.changes = append(plan.changes, scaling{
-					stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, isForeign(before, limits[i], made), stored.Level, limits[i],
-				})
-			}
-		}
-		if scaled && files.Has(&stored) {
-			plan.managed++
 		}
 	}
 	return plan, nil
+}
+
+// add adds the changes of a level.
+func (p *scalePlan) add(of *scaledFrom, files *zlimit.ManagedSet, factor *big.Rat, made []*big.Rat, budgets bool) (err error) {
+	stored, limits, scaled := &of.stored, of.first, false
+	if !of.known {
+		p.missing = append(p.missing, stored.Level.String())
+		return nil
+	}
+	if of.former != "" {
+		p.followed = append(p.followed, stored.Level.String()+" from "+of.former)
+	}
+	for _, before := range stored.Config.Limits {
+		i := slices.IndexFunc(limits, func(l zlimit.Limit) bool { return l.Name == before.Name })
+		if i < 0 {
+			p.missing = append(p.missing, stored.Level.String()+" "+before.Name)
+			continue
+		}
+		after := limits[i]
+		if budgets || after.Resets == "" && after.Session == 0 {
+			if after, err = scaledLimit(after, factor); err != nil {
+				return fmt.Errorf("%v: %w", stored.Level, err)
+			}
+		} else {
+			p.kept++
+		}
+		scaled = scaled || after.String() != limits[i].String()
+		if after.String() != before.String() {
+			p.changes = append(p.changes, scaling{
+				stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, isForeign(before, limits[i], made), stored.Level, limits[i],
+			})
+		}
+	}
+	if scaled && files.Has(stored) {
+		p.managed++
+	}
+	return nil
 }
 
 // isForeign reports whether a limit is neither that of factor 1 nor one that scale made of it.

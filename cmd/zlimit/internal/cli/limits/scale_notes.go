@@ -17,12 +17,11 @@ const maxNoted = 5
 
 // note notes what the plan leaves as it is, and warns of limits that it overwrites though others have changed them.
 func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
-	if n := len(p.missing); n > 0 {
-		names := strings.Join(p.missing[:min(n, maxNoted)], ", ")
-		if n > maxNoted {
-			names += fmt.Sprintf(", and %s more", show.Grouped(int64(n-maxNoted)))
-		}
-		sh.Note(fmt.Sprintf("note: not in %s, and left as stored: %s (%s)", file, show.Grouped(int64(n)), names))
+	if len(p.missing) > 0 {
+		sh.Note(fmt.Sprintf("note: not in %s, and left as stored: %s", file, countedNames(p.missing)))
+	}
+	if len(p.followed) > 0 {
+		sh.Note(fmt.Sprintf("note: rotated since %s was written, with the limits of the former ID: %s", file, countedNames(p.followed)))
 	}
 	if p.kept > 0 && factor.Cmp(big.NewRat(1, 1)) != 0 {
 		sh.Note(fmt.Sprintf("note: %s of quotas and prepaid limits not multiplied; --budgets multiplies them too", show.Counted(p.kept, "amount")))
@@ -41,6 +40,16 @@ func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
 				c.at, c.Before, rateOf(c.first), file, rateOf(c.After)))
 		}
 	}
+}
+
+// countedNames returns the number of names, and the first of them.
+func countedNames(all []string) string {
+	n := len(all)
+	names := strings.Join(all[:min(n, maxNoted)], ", ")
+	if n > maxNoted {
+		names += fmt.Sprintf(", and %s more", show.Grouped(int64(n-maxNoted)))
+	}
+	return fmt.Sprintf("%s (%s)", show.Grouped(int64(n)), names)
 }
 
 // raises reports whether the plan raises the amount of a quota or of a prepaid limit.
