@@ -33,7 +33,7 @@ const costsHead = `# What calls cost
 Measured on a DynamoDB engine with ` + "`ReturnConsumedCapacity=INDEXES`" + ` by ` + "`go test ./zlimit -run Costs`" + `, which fails when a
 figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. One write unit is added for each failed
 condition: AWS charges it like a write, although its replies do not report it. A write unit costs five times as much as
-a read unit.
+a read unit. [What it costs](dynamodb.md#what-it-costs) has the prices in money.
 
 A rejection reads every bucket of the request that was not seen recently: the child, each parent, each shard. The
 reported wait is right unless other requests take tokens meanwhile. A rejection from recent figures costs nothing.

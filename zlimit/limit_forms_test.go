@@ -101,7 +101,7 @@ var limitForms = []struct {
 		}
 		stored, err := limiter.Limits.Get(t.Context(), zlimit.Level{})
 		check.Fatal(t, "Limits.Get()", err)
-		return stored.Limits[0].String(), nil
+		return stored.Limits[0].String() + differences(l, stored.Limits[0]), nil
 	}},
 	{"request", func(t *testing.T, l zlimit.Limit) (string, error) {
 		r := ask(zlimit.Amounts{l.Name: 1})
@@ -112,6 +112,16 @@ var limitForms = []struct {
 		}
 		return "", err
 	}},
+}
+
+// differences returns the fields of a limit that has another value than the one that was stored: its text may leave out a field.
+func differences(want, got zlimit.Limit) (text string) {
+	for field, value := range reflect.ValueOf(got).Fields() {
+		if set := reflect.ValueOf(want).FieldByIndex(field.Index); !value.Equal(set) {
+			text += fmt.Sprintf("; %s is %v, and was set to %v", field.Name, value, set)
+		}
+	}
+	return text
 }
 
 // jsonOf returns all fields of a limit that have a value as JSON, also those that do not go together.

@@ -169,6 +169,9 @@ func (p *Place) Await(ctx context.Context, rest time.Duration) error {
 			if caller.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // the time is over
 			}
+			if !woken && err == nil { // the time of others may be over at the same moment
+				return p.table.Yield(caller)
+			}
 			return err
 		}
 		if isFirst && p.mayAsk(ctx) {

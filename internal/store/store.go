@@ -184,6 +184,16 @@ type Redialer interface {
 // A Store keeps items. It is safe for concurrent use. The returned items must not be changed: a store may give out its
 // own. Appending to one leaves it as it is. Every method returns an error of package store, as [Error] says, or the
 // context's error when the context ended before the call did anything.
+//
+// A store may implement more. Callers look for these interfaces, and need none of them:
+//
+//   - [Expirer], if it does not delete expired items on its own
+//   - [Immediate], if no call waits
+//   - [Redialer], if it keeps connections
+//   - [Clock], if its replies carry the time
+//   - [Scanner], if its items can be read without their keys
+//   - [Indexer], if its table may lack indexes
+//   - [Streamer], if it reports the changes of its items, and [Forgetter], if it then need not keep them
 type Store interface {
 	// Read returns the items at keys, in their order, nil if there is none. A consistent read sees every write that
 	// returned before it. A repeated key is allowed. Read makes one call for up to MaxRead keys.

@@ -77,7 +77,7 @@ func (t *Table) Timeout() time.Duration { return t.timeout }
 // IntN returns a random number in [0, n).
 func (t *Table) IntN(n int) int { return t.intN(n) }
 
-// Yield is called by a goroutine that another one woke, before it goes on.
+// Yield is called by a goroutine before it goes on, if another one woke it, or several may wake at the same moment.
 func (t *Table) Yield(ctx context.Context) error {
 	if t.yield == nil {
 		return nil

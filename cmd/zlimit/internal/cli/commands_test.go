@@ -171,6 +171,10 @@ func TestCommandsPage(t *testing.T) {
 	got := commandsPage(listedCommands())
 	path := filepath.Join(root, "docs", "commands.md")
 	if *update {
+		checkHelp(t)
+		if t.Failed() {
+			t.Fatal("docs/commands.md is left as it is")
+		}
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)

@@ -168,7 +168,11 @@ func TestBadInput(t *testing.T) {
 }
 
 // TestHelp shows that every command explains itself within 80 columns.
-func TestHelp(t *testing.T) {
+func TestHelp(t *testing.T) { checkHelp(t) }
+
+// checkHelp checks the help of every command: its width, and that it has an example.
+func checkHelp(t *testing.T) {
+	t.Helper()
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {

@@ -84,13 +84,10 @@ code is 1 if the last one failed.`,
 			if err != nil {
 				return err
 			}
-			*t = top{
-				app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort,
-				rejected: t.rejected, within: t.within,
-			}
+			watched := &top{app: sh, topFlags: t.topFlags, resources: args} // without what the first look has counted
 			_, err = shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
-				return struct{}{}, t.run(ctx, l)
-			}, zlimit.WithObserver(t.observe), zlimit.WithFailurePolicy(zlimit.PolicyAllow)) // which opens a store that is away
+				return struct{}{}, watched.run(ctx, l)
+			}, zlimit.WithObserver(watched.observe), zlimit.WithFailurePolicy(zlimit.PolicyAllow)) // which opens a store that is away
 			if cmd.Context().Err() != nil {
 				return nil //nolint:nilerr // an interrupt is how it ends
 			}
@@ -113,16 +110,21 @@ const (
 	byWhatIsLeft  = "left"
 )
 
+// topFlags are the flags of [top].
+type topFlags struct {
+	interval time.Duration
+	max      int
+	count    int
+	children bool // what children were charged is shown
+	sort     string
+	rejected bool          // rejections are shown, and no buckets
+	within   time.Duration // of which they are
+}
+
 type top struct {
+	topFlags
 	app       *shell.Shell
 	resources []string // none for all that have limits of their own
-	interval  time.Duration
-	max       int
-	count     int
-	children  bool // what children were charged is shown
-	sort      string
-	rejected  bool          // rejections are shown, and no buckets
-	within    time.Duration // of which they are
 
 	before map[topKey]taken     // at the last look; nil before the first
 	rates  map[topKey][]float64 // of the looks before, the latest last
