@@ -29,7 +29,7 @@ var floors = [][]string{
 	{"internal/protocol", "internal/stream/leases", "zlimit/dynamo", "zlimit/sqlite"},
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "internal/edge/...", "internal/deploy/...", "internal/hindsight", "stack"},
-	{"aggregator", "httplimit"},
+	{"aggregator", "httplimit", "internal/successor"},
 	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/rotate", "cmd/zlimit/internal/virtual"},
 	{"cmd/zlimit/internal/cli/show"},
 	{"cmd/zlimit/internal/cli/shell", "cmd/zlimit/internal/cli/budgets", "cmd/zlimit/internal/demo"},

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -15,8 +16,9 @@ var switches = map[string]turnFunc{
 	"bypass": (*zlimit.LimitService).Bypass, "inherit": (*zlimit.LimitService).LeaveSwitch,
 }
 
-// turn returns the call that turns the switch of an entity, of an entity for a resource, or of a resource.
-func (h *handler) turn(turn turnFunc) func(*call) (any, error) {
+// turn returns the call that turns the switch of an entity, of an entity for a resource, or of a resource. An entity with a new ID must not
+// serve requests.
+func (h *handler) turn(turn turnFunc, serves bool) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		at, err := c.level()
 		if err != nil {
@@ -28,6 +30,11 @@ func (h *handler) turn(turn turnFunc) func(*call) (any, error) {
 		}
 		if err := c.readOptional(known); err != nil {
 			return nil, err
+		}
+		if serves {
+			if err := successor.CheckServe(c.r.Context(), c.limiter, at.Entity); err != nil {
+				return nil, err
+			}
 		}
 		return orError(turn(c.limiter.Limits, c.r.Context(), at, nil))
 	}
@@ -64,6 +71,9 @@ func (h *handler) setParent(c *call) (any, error) {
 			return nil, err
 		}
 	}
+	if err := successor.CheckLimits(c.r.Context(), c.limiter, parent); err != nil {
+		return nil, err
+	}
 	return orError(c.limiter.Entities.SetParent(c.r.Context(), at.Entity, parent))
 }
 
@@ -74,6 +84,9 @@ func (h *handler) topUp(c *call) (any, error) {
 	if err := c.readOperation(known, &r.Entity, &r.Resource, &r.OperationID, "amounts"); err != nil {
 		return nil, err
 	}
+	if err := successor.CheckBucket(c.r.Context(), c.limiter, r.Entity); err != nil {
+		return nil, err
+	}
 	return orError(c.limiter.Limits.TopUp(c.r.Context(), r))
 }
 
@@ -82,6 +95,9 @@ func (h *handler) reset(c *call) (any, error) {
 	var r zlimit.ResetRequest
 	known := fields{"limits": texts(&r.Limits, maxAmounts)}
 	if err := c.readOperation(known, &r.Entity, &r.Resource, &r.OperationID); err != nil {
+		return nil, err
+	}
+	if err := successor.CheckBucket(c.r.Context(), c.limiter, r.Entity); err != nil {
 		return nil, err
 	}
 	return orError(c.limiter.Limits.Reset(c.r.Context(), r))

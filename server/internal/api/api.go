@@ -113,8 +113,8 @@ func (h *handler) routes() []route {
 	}
 	for name, turn := range switches {
 		all = append(all,
-			route{"POST /v1/entities/{entity}/" + name, auth.Admin, maxStampTime, h.turn(turn)},
-			route{"POST /v1/resources/{resource}/" + name, auth.Admin, maxStampTime, h.turn(turn)})
+			route{"POST /v1/entities/{entity}/" + name, auth.Admin, maxStampTime, h.turn(turn, name != "disable")},
+			route{"POST /v1/resources/{resource}/" + name, auth.Admin, maxStampTime, h.turn(turn, name != "disable")})
 	}
 	return all
 }

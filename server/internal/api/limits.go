@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -122,6 +123,11 @@ func (h *handler) putLimits(c *call) (any, error) {
 	}
 	if want.IsZero() {
 		return nil, invalid("limits", "", "must hold at least one limit; deleting is a call of its own")
+	}
+	if at, err := c.level(); err != nil {
+		return nil, err
+	} else if err := successor.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
+		return nil, err
 	}
 	if err := update(func(stored *zlimit.Config) {
 		*stored = want

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,6 +34,9 @@ func (p *page) changeEntity(ctx context.Context, r *http.Request, _ User) (view,
 // change does what a form asks for.
 func (p *page) change(ctx context.Context, at zlimit.Level, form url.Values) (err error) {
 	l := p.Limiter.Limits
+	if err := p.counts(ctx, at.Entity, form.Get("do")); err != nil {
+		return err
+	}
 	switch do := form.Get("do"); do {
 	case "disable":
 		_, err = l.Disable(ctx, at, nil)
@@ -48,6 +52,18 @@ func (p *page) change(ctx context.Context, at zlimit.Level, form url.Values) (er
 		err = &statusError{http.StatusBadRequest, fmt.Sprintf("do must be disable, bypass, enable, reset or topup, and not %.20q", do)}
 	}
 	return err
+}
+
+// counts returns an error if a change of an entity with a new ID has no effect, or gives both IDs the budget.
+func (p *page) counts(ctx context.Context, entity, do string) error {
+	switch do {
+	case "bypass", "enable":
+		return successor.CheckServe(ctx, p.Limiter, entity)
+	case "reset", "topup":
+		return successor.CheckBucket(ctx, p.Limiter, entity)
+	default:
+		return nil
+	}
 }
 
 func (p *page) topUp(ctx context.Context, at zlimit.Level, form url.Values) error {

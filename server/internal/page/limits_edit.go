@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -150,6 +151,11 @@ func (p *page) saveLimits(ctx context.Context, r *http.Request, _ User) (view, e
 	next, err := parseLimits(text)
 	if err != nil {
 		return p.again(ctx, at, text, err)
+	}
+	if err := successor.CheckLimits(ctx, p.Limiter, at.Entity); errors.As(err, new(*zlimit.ValidationError)) {
+		return p.again(ctx, at, text, err)
+	} else if err != nil {
+		return view{}, err
 	}
 	err = p.Limiter.Limits.Update(ctx, at, func(c *zlimit.Config) error {
 		now, err := json.Marshal(c)

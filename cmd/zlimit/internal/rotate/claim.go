@@ -62,33 +62,3 @@ func (r *rotator) taken(reason string) error {
 func (r *rotator) exists() error {
 	return r.taken("exists, and is not the new ID of " + r.done.From + ": name one that does not exist")
 }
-
-// Changeable returns an error if a manual change of a bucket of an entity has no effect: the entity has a new ID, or is becoming the
-// new ID of another one, whose buckets hold until the end of the rotation.
-func Changeable(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
-	e, err := recordOf(ctx, l, entity)
-	if err != nil {
-		return err
-	}
-	from, stage := e.Metadata[FromKey], e.Metadata[StageKey]
-	if stage != "" {
-		reason := fmt.Sprintf("is becoming the new ID of %s, and gets what that has: run zlimit entity rotate %s %s first", from, from, entity)
-		return &zlimit.ValidationError{Field: "entity", Value: entity, Reason: reason}
-	}
-	to := e.Metadata[ToKey]
-	if to == "" {
-		return nil
-	}
-	next, err := recordOf(ctx, l, to)
-	switch stage = next.Metadata[StageKey]; {
-	case err != nil || next.Metadata[FromKey] != entity:
-		return err
-	case stage == "":
-		return &zlimit.ValidationError{Field: "entity", Value: entity, Reason: "has the new ID " + to + ": name that one"}
-	case stage == stageOpening:
-		reason := fmt.Sprintf("is getting the new ID %s: run zlimit entity rotate %s %s first, and name %s then", to, entity, to, to)
-		return &zlimit.ValidationError{Field: "entity", Value: entity, Reason: reason}
-	default: // the rotation carries it over
-		return nil
-	}
-}

@@ -14,16 +14,16 @@ import (
 	"maps"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/hooks"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // Names of metadata.
 const (
-	ToKey    = "rotated_to"          // of the old entity: the new one
-	FromKey  = hindsight.RotatedFrom // of the new entity: the old one
-	StageKey = "rotation_stage"      // of the new entity: the stage under way; absent once the rotation is done
+	ToKey    = successor.ToKey
+	FromKey  = successor.FromKey
+	StageKey = successor.StageKey
 	// ChargesKey is of the new entity: what it had less than its limits begin with, for each run to report.
 	ChargesKey = "rotation_charges"
 	// TimesKey is of the new entity: when all processes know of the rotation, for each run to report.
@@ -34,11 +34,11 @@ const (
 
 // The stages, in their order.
 const (
-	stageCopying = "copying"  // the new entity has no parent yet
-	stageClosing = "closing"  // buckets of both entities refuse requests, and the old entity is suspended
-	stageFormer  = "charging" // of an earlier version: what comes before joining is done, and joining may follow
-	stageJoining = "joining"  // parent and children move to the new one
-	stageOpening = "opening"  // the new one gets limits, balances and switches, and serves requests
+	stageCopying = "copying"              // the new entity has no parent yet
+	stageClosing = "closing"              // buckets of both entities refuse requests, and the old entity is suspended
+	stageFormer  = "charging"             // of an earlier version: what comes before joining is done, and joining may follow
+	stageJoining = "joining"              // parent and children move to the new one
+	stageOpening = successor.StageOpening // the new one gets limits, balances and switches, and serves requests
 )
 
 // A Rotation is what a run has done, or what it would do.
@@ -52,6 +52,8 @@ type Rotation struct {
 	Children []string       `json:"children"` // that this run moved to the new entity
 	Resumed  string         `json:"resumed,omitempty"`
 	Repeated bool           `json:"repeated"` // an earlier run has done all of it
+	// Suspended says of a repeated run that the old ID was served since, and that this run suspends it again.
+	Suspended bool `json:"suspended_again,omitempty"`
 	// Everywhere is when the suspension holds also for buckets that a process makes meanwhile.
 	Everywhere time.Time `json:"everywhere,omitzero"`
 	// Served is when every process serves the new entity and its children. Most do within seconds: a process checks once a second whether a
@@ -75,8 +77,11 @@ type rotator struct {
 // Plan returns what a run would do. It writes nothing.
 func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotation, error) {
 	r, err := begin(ctx, l, from, to, func(string) {})
-	if err != nil || r.done.Repeated {
+	if err != nil {
 		return r.done, err
+	}
+	if r.done.Repeated {
+		return r.done, r.planAgain(ctx)
 	}
 	for _, step := range []func(context.Context) error{r.planLevels, r.planCharges, r.planChildren} {
 		if err := step(ctx); err != nil {
@@ -92,8 +97,11 @@ func Run(
 	ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string), wait func(context.Context, time.Duration) error,
 ) (*Rotation, error) {
 	r, err := begin(ctx, l, from, to, report)
-	if err != nil || r.done.Repeated {
+	if err != nil {
 		return r.done, err
+	}
+	if r.done.Repeated {
+		return r.done, r.again(ctx)
 	}
 	r.wait = wait
 	if err := r.claim(ctx); err != nil {
@@ -145,10 +153,10 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: "must be another one than the old entity"}
 	}
 	var err error
-	if r.old, err = recordOf(ctx, l, from); err != nil {
+	if r.old, err = successor.Record(ctx, l, from); err != nil {
 		return r, err
 	}
-	if r.new, err = recordOf(ctx, l, to); err != nil {
+	if r.new, err = successor.Record(ctx, l, to); err != nil {
 		return r, err
 	}
 	if r.recorded = r.old.ID != ""; !r.recorded {
@@ -170,15 +178,6 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	r.done.Resumed = r.new.Metadata[StageKey]
 	r.done.Repeated = r.done.Resumed == ""
 	return r, r.recall()
-}
-
-// recordOf returns the record of an entity; the zero entity if it has none.
-func recordOf(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
-	found, err := l.Entities.Get(ctx, id)
-	if errors.Is(err, zlimit.ErrEntityNotFound) {
-		return zlimit.Entity{}, nil
-	}
-	return found, err
 }
 
 // vacant returns an error if the new entity, which has no record, has limits or buckets already, or if the old one has nothing at all.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/rotate"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -63,7 +63,7 @@ audit event for each bucket says who did it.`,
 			r.Entity, r.Resource = args[0], args[1]
 			charged := ""
 			reset := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
-				if err := rotate.Changeable(ctx, l, r.Entity); err != nil {
+				if err := successor.CheckBucket(ctx, l, r.Entity); err != nil {
 					return zlimit.BucketChange{}, err
 				}
 				made, err := l.Limits.Reset(ctx, r)
@@ -196,7 +196,7 @@ says who did it.`,
 				}
 			}
 			topUp := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
-				if err := rotate.Changeable(ctx, l, r.Entity); err != nil {
+				if err := successor.CheckBucket(ctx, l, r.Entity); err != nil {
 					return zlimit.BucketChange{}, err
 				}
 				return l.Limits.TopUp(ctx, r)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -73,6 +74,9 @@ shown.`,
 				return err
 			}
 			created, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
+				if err := successor.CheckLimits(ctx, l, e.ParentID); err != nil {
+					return zlimit.Entity{}, err
+				}
 				if ensure {
 					return l.Entities.Ensure(ctx, e)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -40,6 +41,9 @@ process immediately. If the command is interrupted, run it again.`,
 				return shell.Usagef("entity move: --parent \"\" names no entity; --no-parent moves the entity to none")
 			}
 			report, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SwitchReport, error) {
+				if err := successor.CheckLimits(ctx, l, parent); err != nil {
+					return zlimit.SwitchReport{}, err
+				}
 				return l.Entities.SetParent(ctx, args[0], parent)
 			})
 			if err != nil {

@@ -89,6 +89,10 @@ It costs some 70 write units and 61 read units; 21 and 77 for each level, 15 and
 // writeRotation writes what a rotation has done, or what it would do.
 func writeRotation(p *show.Page, r *rotate.Rotation, dry bool, now time.Time) {
 	switch {
+	case r.Repeated && r.Suspended && dry:
+		p.Linef("entity %s is the new ID of %s, which is served: nothing is done yet", r.To, r.From)
+	case r.Repeated && r.Suspended:
+		p.Linef("entity %s is the new ID of %s, which was served, and is suspended again", r.To, r.From)
 	case r.Repeated:
 		p.Linef("entity %s is the new ID of %s: an earlier run has done all of it", r.To, r.From)
 	case dry:

@@ -162,6 +162,9 @@ plan that only takes levels over, as they are, exits with 0.`,
 			if err := sh.Print(plan, func(p *show.Page) { printPlan(p, plan) }); err != nil {
 				return err
 			}
+			if err := noteRotated(cmd.Context(), sh, plan); err != nil {
+				return err
+			}
 			if plan.Changing() {
 				return shell.ErrDiffers
 			}
@@ -402,6 +405,9 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, how *appl
 	progress := sh.ProgressLine()
 	done, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (done result, err error) {
 		p := provision.New(l, sh.Namespace, sh.Now)
+		if err := refuseRotated(ctx, l, plan); err != nil {
+			return done, err
+		}
 		if done.before, err = standingsOf(ctx, sh, l, plan, how.all, progress.Show); err != nil {
 			return done, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -186,6 +187,9 @@ zlimit limits --help.`,
 			var left []string
 			had := false
 			changes, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]budgets.Change, error) {
+				if err := successor.CheckLimits(ctx, l, at.Entity); err != nil {
+					return nil, err
+				}
 				return withBudgets(ctx, sh, l, at.Level, len(want.Limits) > 0, func() error {
 					wider := zlimit.Resolved{}
 					if at.Entity != "" && at.Resource != "" && len(limits) > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -74,6 +75,9 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 			return err
 		}
 		stored, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (level, error) {
+			if err := successor.CheckLimits(ctx, l, at.Entity); err != nil {
+				return level{}, err
+			}
 			changes, err := withBudgets(ctx, sh, l, at.Level, true, func() error { return change(ctx, l.Limits, at.Level) })
 			if err != nil {
 				return level{}, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -43,6 +44,7 @@ the next wider level decides. If none says it, requests are served.`),
 
 func switchCommand(sh *shell.Shell, name string, to zlimit.Switch, change turn, short, long string) *cobra.Command {
 	var at levelFlag
+	var rotated bool
 	cmd := &cobra.Command{
 		Use:   name + " LEVEL",
 		Short: short,
@@ -63,6 +65,11 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 			defer progress.End()
 			marked := 0
 			report, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SwitchReport, error) {
+				if to != zlimit.SwitchDisabled && !rotated {
+					if err := successor.CheckServe(ctx, l, at.Entity); err != nil {
+						return zlimit.SwitchReport{}, err
+					}
+				}
 				return change(l.Limits, ctx, at.Level, func(r zlimit.SwitchReport) {
 					marked = r.Buckets
 					progress.Show(show.Counted(marked, "bucket") + " marked")
@@ -83,6 +90,9 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 		},
 	}
 	at.flags(cmd)
+	if to != zlimit.SwitchDisabled {
+		cmd.Flags().BoolVar(&rotated, "although-rotated", false, "of an entity that has a new ID, too")
+	}
 	_ = cmd.Flags().MarkHidden("system") // has no switch, which an error says
 	return cmd
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A team is what team get shows.
 type team struct {
 	Team    string           `json:"team"`
-	Budgets []budget         `json:"budgets"` // of the team
+	Rotated string           `json:"rotated_to,omitempty"` // the new ID that it has
+	Budgets []budget         `json:"budgets"`              // of the team
 	Keys    []member         `json:"keys"`
 	Changes []changed        `json:"changes,omitempty"` // by team set
 	Raised  []budgets.Raised `json:"raised,omitempty"`
@@ -65,6 +67,9 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 	found.Changes = changes
 	return sh.Print(found, func(p *show.Page) {
 		p.Linef("team %s", found.Team)
+		if found.Rotated != "" {
+			p.Linef("team %s has the new ID %s", found.Team, found.Rotated)
+		}
 		var rows [][]string
 		for _, b := range found.Budgets {
 			rows = append(rows, rowOf("team", &b.Status, found.Raised))
@@ -115,9 +120,11 @@ func (t *team) statuses() (all zlimit.Statuses) {
 // read reads a team with its keys.
 func read(ctx context.Context, l *zlimit.RateLimiter, id string) (team, error) {
 	t := team{Team: id, Budgets: []budget{}, Keys: []member{}}
-	if _, err := l.Entities.Get(ctx, id); err != nil {
+	record, err := l.Entities.Get(ctx, id)
+	if err != nil {
 		return t, err
 	}
+	t.Rotated = record.Metadata[successor.ToKey]
 	models, err := narrower(ctx, l)
 	if err != nil {
 		return t, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -158,6 +159,11 @@ func (c *change) check(cmd *cobra.Command) error {
 
 // make does the change, once it is known that nothing stands in its way. It returns what becomes of budgets that were there before.
 func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (changes []changed, err error) {
+	for _, entity := range append([]string{c.team}, c.keys...) {
+		if err := successor.CheckLimits(ctx, l, entity); err != nil {
+			return nil, err
+		}
+	}
 	at := zlimit.Level{Entity: c.team, Resource: c.resource}
 	stored, err := l.Limits.Get(ctx, at)
 	if err != nil {

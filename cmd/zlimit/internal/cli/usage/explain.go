@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -148,6 +149,11 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	if t.Answer, err = answerText(ctx, past, &t, &line.Answer, asked.when(), e.now); err != nil {
 		return nil, err
 	}
+	if to, err := successor.Of(ctx, l, t.Entity); err != nil {
+		return nil, err
+	} else if to != "" {
+		t.Answer += fmt.Sprintf(" %s has the new ID %s.", t.Entity, to)
+	}
 	for i := range line.Moments {
 		t.Moments = append(t.Moments, momentOf(&line.Moments[i]))
 	}
@@ -157,7 +163,7 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	}
 	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: t.Entity, Resource: t.Resource, Parents: true})
 	if err != nil {
-		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(err))
+		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(successor.Explain(ctx, l, err)))
 	}
 	t.Now, t.Raised = statuses, budgets.RaisedOf(ctx, l, statuses, e.now)
 	return &t, nil

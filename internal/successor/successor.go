@@ -1,0 +1,150 @@
+// Package successor knows entities that have a new ID, see the command zlimit entity rotate: what is changed of the old ID has no effect, or
+// gives a leaked ID the budget a second time.
+package successor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/internal/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Names of metadata.
+const (
+	ToKey    = "rotated_to"          // of the old entity: the new one
+	FromKey  = hindsight.RotatedFrom // of the new entity: the old one
+	StageKey = "rotation_stage"      // of the new entity: the stage under way; absent once the rotation is done
+)
+
+// StageOpening is the last stage of a rotation: the new entity gets limits, balances and switches, and serves requests.
+const StageOpening = "opening"
+
+// Record returns the record of an entity; the zero entity if it has none. It costs a read.
+func Record(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
+	found, err := l.Entities.Get(ctx, id)
+	if errors.Is(err, zlimit.ErrEntityNotFound) {
+		return zlimit.Entity{}, nil
+	}
+	return found, err
+}
+
+// Of returns the new ID that the metadata of an entity names; "" for none, and for "". It costs a read.
+func Of(ctx context.Context, l *zlimit.RateLimiter, entity string) (string, error) {
+	if entity == "" {
+		return "", nil
+	}
+	e, err := Record(ctx, l, entity)
+	return e.Metadata[ToKey], err
+}
+
+// A place is where an entity stands between its former ID and its next one.
+type place struct {
+	entity string
+	from   string // whose new ID the entity is becoming; "" if it is not
+	to     string // the new ID that it has, or is getting; "" for none
+	stage  string // of the rotation that makes it so; "" once that is done
+	known  bool   // the new ID has a record as such
+}
+
+func placeOf(ctx context.Context, l *zlimit.RateLimiter, entity string) (p place, err error) {
+	p = place{entity: entity}
+	if entity == "" {
+		return p, nil
+	}
+	e, err := Record(ctx, l, entity)
+	if err != nil {
+		return p, err
+	}
+	if p.stage = e.Metadata[StageKey]; p.stage != "" {
+		p.from = e.Metadata[FromKey]
+		return p, nil
+	}
+	if p.to = e.Metadata[ToKey]; p.to == "" {
+		return p, nil
+	}
+	next, err := Record(ctx, l, p.to)
+	p.known, p.stage = next.Metadata[FromKey] == entity, next.Metadata[StageKey]
+	return p, err
+}
+
+// done reports whether the entity has a new ID that serves requests.
+func (p *place) done() bool { return p.known && p.stage == "" }
+
+func (p *place) refuse(format string, args ...any) error {
+	return &zlimit.ValidationError{Field: "entity", Value: p.entity, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (p *place) becoming() error {
+	return p.refuse("is becoming the new ID of %s, and gets what that has: run zlimit entity rotate %s %s first", p.from, p.from, p.entity)
+}
+
+func (p *place) has() error { return p.refuse("has the new ID %s: name that one", p.to) }
+
+// CheckBucket returns a [*zlimit.ValidationError] if a top-up or a reset of a bucket of an entity has no effect: the entity has a new ID, or is
+// becoming the new ID of another one, whose buckets hold until the end of the rotation. It costs a read, and one more for an entity that was rotated.
+func CheckBucket(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
+	p, err := placeOf(ctx, l, entity)
+	switch {
+	case err != nil:
+		return err
+	case p.from != "":
+		return p.becoming()
+	case p.done():
+		return p.has()
+	case p.known && p.stage == StageOpening:
+		return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first, and name %s then", p.to, p.entity, p.to, p.to)
+	default: // the rotation carries it over
+		return nil
+	}
+}
+
+// CheckLimits returns a [*zlimit.ValidationError] if limits or children that an entity gets have no effect: the entity has a new ID, or is
+// becoming the new ID of another one, whose limits it gets. It costs as much as [CheckBucket]. A level without an entity has none.
+func CheckLimits(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
+	p, err := placeOf(ctx, l, entity)
+	switch {
+	case err != nil:
+		return err
+	case p.from != "":
+		return p.becoming()
+	case p.done():
+		return p.has()
+	default: // the rotation copies them
+		return nil
+	}
+}
+
+// CheckServe returns a [*zlimit.ValidationError] if an entity must not serve requests: it has a new ID, or is getting one, so that both would spend the
+// same budget. It costs as much as [CheckBucket].
+func CheckServe(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
+	p, err := placeOf(ctx, l, entity)
+	switch {
+	case err != nil:
+		return err
+	case p.from != "":
+		return p.becoming()
+	case p.to == "":
+		return nil
+	case p.done():
+		return p.refuse("has the new ID %s, and both would spend the budget: name %s; zlimit limits with --although-rotated serves %s as well", p.to, p.to, p.entity)
+	default:
+		return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first; zlimit limits with --although-rotated serves %s meanwhile",
+			p.to, p.entity, p.to, p.entity)
+	}
+}
+
+// Explain adds the new ID to an error of an entity that is disabled, where it has one. It costs a read for such an error. The answer to requests must
+// not have it, since whoever has a leaked ID would learn the next one.
+func Explain(ctx context.Context, l *zlimit.RateLimiter, err error) error {
+	var disabled *zlimit.DisabledError
+	if !errors.As(err, &disabled) {
+		return err
+	}
+	to, failed := Of(ctx, l, disabled.Entity)
+	if failed != nil || to == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s has the new ID %s", err, disabled.Entity, to)
+}
