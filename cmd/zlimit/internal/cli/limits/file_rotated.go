@@ -43,9 +43,6 @@ func rotated(ctx context.Context, l *zlimit.RateLimiter, plan *provision.Plan) (
 
 // refuseRotated returns an error that names all levels of a plan that have no effect.
 func refuseRotated(ctx context.Context, l *zlimit.RateLimiter, plan *provision.Plan) error {
-	if there := sh.CheckFile(dsn) == nil; !there {
-		return nil
-	}
 	lines, err := rotated(ctx, l, plan)
 	if err != nil || len(lines) == 0 {
 		return err
@@ -61,6 +58,9 @@ func noteRotated(ctx context.Context, sh *shell.Shell, plan *provision.Plan) err
 	dsn, err := sh.Lasting()
 	if err != nil {
 		return err
+	}
+	if there := sh.CheckFile(dsn) == nil; !there {
+		return nil
 	}
 	lines, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]string, error) { return rotated(ctx, l, plan) })
 	if errors.Is(err, zlimit.ErrNamespaceNotFound) || errors.Is(err, zlimit.ErrTableNotFound) { // which are to be created
