@@ -135,8 +135,8 @@ func CheckServe(ctx context.Context, l *zlimit.RateLimiter, entity string) error
 	}
 }
 
-// Explain adds the new ID to an error of an entity that is disabled, where it has one. It costs a read for such an error. The answer to requests must
-// not have it, since whoever has a leaked ID would learn the next one.
+// Explain adds the new ID to an error of an entity that is disabled, if it has one. It costs a read for such an error. The answer to a request must
+// not have it: a caller with a leaked ID would learn the next one.
 func Explain(ctx context.Context, l *zlimit.RateLimiter, err error) error {
 	var disabled *zlimit.DisabledError
 	if !errors.As(err, &disabled) {

@@ -65,10 +65,13 @@ func scripts(dir, store string) testscript.Params {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"zlimit": func(ts *testscript.TestScript, neg bool, args []string) {
+				patience := time.Second // of all sleeps of a command
 				sh := &shell.Shell{
 					Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv, Now: time.Now,
 					Sleep: func(ctx context.Context, d time.Duration) error { // no other process has anything in memory
-						return wait.For(ctx, min(d, time.Second))
+						d = min(d, patience)
+						patience -= d
+						return wait.For(ctx, d)
 					},
 				}
 				code := Run(context.Background(), sh, args)

@@ -59,6 +59,9 @@ func (r *rotator) keepCharges(ctx context.Context) error {
 		return err
 	}
 	return r.keep(ctx, func(metadata map[string]string) {
+		if metadata[StageKey] == "" { // another run has come to the end
+			return
+		}
 		if delete(metadata, ChargesKey); len(r.done.Charges) > 0 {
 			metadata[ChargesKey] = encode(r.done.Charges)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -101,7 +102,7 @@ func TestRotateRemovedLimits(t *testing.T) {
 			note := "limit " + name + " of pay is not stored any more: acme-2 gets nothing of it"
 			if step == "" {
 				remove()
-				plan, err := Plan(t.Context(), w.limiter(w.s), "acme", "acme-2")
+				plan, err := Plan(t.Context(), w.limiter(w.s), "acme", "acme-2", func() time.Time { return w.now })
 				check.Fatal(t, "Plan()", err)
 				if !slices.Contains(plan.Notes, note) || plan.Charges[0].Used[name] != 0 {
 					t.Errorf("%s: the plan notes %q and charges %v, want %q", gone, plan.Notes, plan.Charges, note)

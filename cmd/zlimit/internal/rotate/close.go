@@ -2,7 +2,6 @@ package rotate
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -34,16 +33,24 @@ func (r *rotator) close(ctx context.Context) error {
 	if err := r.stamp(ctx, r.done.To, of.resources); err != nil {
 		return err
 	}
-	if err := r.suspend(ctx); err != nil {
+	anew, err := r.suspend(ctx)
+	if err != nil {
 		return err
+	}
+	rest := keptFor
+	if of.open {
+		if rest, err = r.keepSince(ctx, anew); err != nil {
+			return err
+		}
 	}
 	if err := r.stamp(ctx, r.done.From, of.resources); err != nil || !of.open {
 		return err
 	}
-	r.report(fmt.Sprintf("waiting %v, since limits of %s hold for any resource: until then, a process may have it in memory that %s is served",
-		keptFor, r.done.From, r.done.From))
-	if err := r.wait(ctx, keptFor); err != nil {
-		return err
+	if rest > 0 {
+		r.report(stepWaiting)
+		if err := r.wait(ctx, rest); err != nil {
+			return err
+		}
 	}
 	_, err = r.l.Limits.Disable(ctx, zlimit.Level{Entity: r.done.From}, nil) // buckets that were made meanwhile
 	r.known = nil

@@ -116,7 +116,7 @@ func TestClosedAnywhere(t *testing.T) {
 		check.Fatal(t, "Acquire()", p.ask("acme", "used", 400))
 		var said []string
 		waited := time.Duration(0)
-		_, err := Run(t.Context(), l, "acme", "acme-2", func(now string) { said = append(said, now) },
+		_, err := Run(t.Context(), l, "acme", "acme-2", func(now string) { said = append(said, now) }, time.Now,
 			func(_ context.Context, d time.Duration) error {
 				check.Error(t, "Acquire() of the old ID during the wait", p.ask("acme", "any", 300))
 				waited += d
@@ -124,7 +124,7 @@ func TestClosedAnywhere(t *testing.T) {
 				return nil
 			})
 		check.Fatal(t, "Run()", err)
-		if waited != keptFor || !strings.Contains(fmt.Sprint(said), "waiting "+keptFor.String()) {
+		if waited != keptFor || !strings.Contains(fmt.Sprint(said), stepWaiting) {
 			t.Errorf("limits at %v: the rotation waits %v, and says %q", wide, waited, said)
 		}
 		for _, resource := range []string{"used", "any", "another"} {

@@ -1,9 +1,11 @@
 package rotate
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -85,7 +87,7 @@ func (r *rotator) copyLevels(ctx context.Context) error {
 	for resource, stored := range from {
 		if there := to[resource]; !stored.Config.IsZero() && !there.Config.Same(&stored.Config) {
 			if !there.Config.IsZero() {
-				r.note("%v had other limits, and has the limits of %s", zlimit.Level{Entity: r.done.To, Resource: resource}, r.done.From)
+				r.note("%v had other limits, and has the limits of %s: it had %s", zlimit.Level{Entity: r.done.To, Resource: resource}, r.done.From, textOf(&there.Config))
 			}
 			if err := r.l.Limits.Set(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}, stored.Config); err != nil {
 				return err
@@ -94,6 +96,7 @@ func (r *rotator) copyLevels(ctx context.Context) error {
 	}
 	for resource, there := range to {
 		if was := from[resource]; was.Config.IsZero() && !there.Config.IsZero() {
+			r.note("%v had limits, which %s has not: it had %s", zlimit.Level{Entity: r.done.To, Resource: resource}, r.done.From, textOf(&there.Config))
 			if err := r.l.Limits.Delete(ctx, zlimit.Level{Entity: r.done.To, Resource: resource}); err != nil {
 				return err
 			}
@@ -102,23 +105,33 @@ func (r *rotator) copyLevels(ctx context.Context) error {
 	return nil
 }
 
+// textOf returns the limits of a config as commands take them.
+func textOf(c *zlimit.Config) string {
+	var texts []string
+	for i := range c.Limits {
+		texts = append(texts, c.Limits[i].String())
+	}
+	return cmp.Or(strings.Join(texts, ", "), "no limits, and other rules")
+}
+
 // suspend makes all levels of the old entity refuse requests, but those that serve them whatever their limits hold: there is no budget to
-// be carried over. The last stage suspends them.
-func (r *rotator) suspend(ctx context.Context) error {
+// be carried over. The last stage suspends them. It reports whether any level was not suspended before.
+func (r *rotator) suspend(ctx context.Context) (anew bool, err error) {
 	levels, err := r.levels(ctx, r.done.From)
 	if err != nil {
-		return err
+		return false, err
 	}
 	levels[""] = zlimit.Stored{Switch: levels[""].Switch} // which every request falls back on
 	for resource, stored := range levels {
 		if said := stored.Switch; said == zlimit.SwitchBypassed || said == zlimit.SwitchInherit && resource != "" {
 			continue
 		}
+		anew = anew || stored.Switch != zlimit.SwitchDisabled
 		if err := r.disable(ctx, resource); err != nil {
-			return err
+			return anew, err
 		}
 	}
-	return nil
+	return anew, nil
 }
 
 // disable suspends a level of the old entity. A level that is suspended already may have buckets that are not marked yet.

@@ -28,6 +28,8 @@ const (
 	ChargesKey = "rotation_charges"
 	// TimesKey is of the new entity: when all processes know of the rotation, for each run to report.
 	TimesKey = "rotation_times"
+	// SinceKey is of the new entity: since when the old one is suspended; absent once the rotation is done.
+	SinceKey = "rotation_suspended"
 	// EnabledKey is of the new entity: the resources that it enables in the last stage, "" for all; absent once the rotation is done.
 	EnabledKey = "rotation_enabled"
 )
@@ -51,7 +53,8 @@ type Rotation struct {
 	Settled  []Settlement   `json:"settled,omitempty"`
 	Children []string       `json:"children"` // that this run moved to the new entity
 	Resumed  string         `json:"resumed,omitempty"`
-	Repeated bool           `json:"repeated"` // an earlier run has done all of it
+	Wait     int64          `json:"wait_seconds,omitempty"` // that a run would wait
+	Repeated bool           `json:"repeated"`               // an earlier run has done all of it
 	// Suspended says of a repeated run that the old ID was served since, and that this run suspends it again.
 	Suspended bool `json:"suspended_again,omitempty"`
 	// Everywhere is when the suspension holds also for buckets that a process makes meanwhile.
@@ -71,19 +74,20 @@ type rotator struct {
 	enabled  []string     // resources to be enabled for the new entity, "" for all
 	known    *reach       // of the old entity; nil where it is to be found out
 	report   func(string) // of the step under way
+	now      func() time.Time
 	wait     func(context.Context, time.Duration) error
 }
 
 // Plan returns what a run would do. It writes nothing.
-func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotation, error) {
-	r, err := begin(ctx, l, from, to, func(string) {})
+func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string, now func() time.Time) (*Rotation, error) {
+	r, err := begin(ctx, l, from, to, func(string) {}, now)
 	if err != nil {
 		return r.done, err
 	}
 	if r.done.Repeated {
 		return r.done, r.planAgain(ctx)
 	}
-	for _, step := range []func(context.Context) error{r.planLevels, r.planCharges, r.planChildren} {
+	for _, step := range []func(context.Context) error{r.planLevels, r.planCharges, r.planChildren, r.planWait} {
 		if err := step(ctx); err != nil {
 			return r.done, err
 		}
@@ -94,9 +98,10 @@ func Plan(ctx context.Context, l *zlimit.RateLimiter, from, to string) (*Rotatio
 // Run rotates. It may be repeated after an error at any step, and then goes on. report is called with each step. wait waits for a
 // time, or returns the error of the context if that ends first.
 func Run(
-	ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string), wait func(context.Context, time.Duration) error,
+	ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string), now func() time.Time,
+	wait func(context.Context, time.Duration) error,
 ) (*Rotation, error) {
-	r, err := begin(ctx, l, from, to, report)
+	r, err := begin(ctx, l, from, to, report, now)
 	if err != nil {
 		return r.done, err
 	}
@@ -145,8 +150,8 @@ func Run(
 }
 
 // begin reads both entities, and finds out where an earlier run has come to.
-func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*rotator, error) {
-	r := &rotator{l: l, report: report, done: &Rotation{
+func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string), now func() time.Time) (*rotator, error) {
+	r := &rotator{l: l, report: report, now: now, done: &Rotation{
 		From: from, To: to, Levels: []zlimit.Level{}, Charges: []Charge{}, Children: []string{}, Notes: []string{},
 	}}
 	if from == to {
@@ -231,7 +236,7 @@ func (r *rotator) create(ctx context.Context) (err error) {
 	if e.Metadata == nil {
 		e.Metadata = map[string]string{}
 	}
-	for _, key := range []string{ToKey, ChargesKey, EnabledKey, TimesKey} {
+	for _, key := range []string{ToKey, ChargesKey, EnabledKey, TimesKey, SinceKey} {
 		delete(e.Metadata, key)
 	}
 	e.Metadata[FromKey], e.Metadata[StageKey] = r.done.From, stageCopying
@@ -280,6 +285,7 @@ func (r *rotator) enter(ctx context.Context, stage, next string) error {
 		case "":
 			delete(metadata, StageKey)
 			delete(metadata, EnabledKey)
+			delete(metadata, SinceKey)
 		}
 	})
 }
@@ -299,15 +305,21 @@ func (r *rotator) keepTerm(metadata map[string]string) {
 	}
 }
 
-// keep changes the metadata of the new entity.
+// keep changes the metadata of the new entity, also where another run does so at the same time.
 func (r *rotator) keep(ctx context.Context, change func(map[string]string)) (err error) {
-	if r.new, err = r.l.Entities.Get(ctx, r.done.To); err != nil {
+	for {
+		if r.new, err = r.l.Entities.Get(ctx, r.done.To); err != nil {
+			return err
+		}
+		r.new.Metadata = maps.Clone(r.new.Metadata)
+		change(r.new.Metadata)
+		next, err := r.l.Entities.Update(ctx, r.new) // nothing, if a call whose reply was lost has done it
+		if errors.Is(err, zlimit.ErrEntityChanged) { // by another run
+			continue
+		}
+		r.new = next
 		return err
 	}
-	r.new.Metadata = maps.Clone(r.new.Metadata)
-	change(r.new.Metadata)
-	r.new, err = r.l.Entities.Update(ctx, r.new) // nothing, if a call whose reply was lost has done it
-	return err
 }
 
 func encode(v any) string {

@@ -53,7 +53,7 @@ func (w *world) limiter(s store.Store) *zlimit.RateLimiter {
 
 // rotate runs a rotation that does not wait.
 func rotate(ctx context.Context, l *zlimit.RateLimiter, from, to string, report func(string)) (*Rotation, error) {
-	return Run(ctx, l, from, to, report, func(context.Context, time.Duration) error { return nil })
+	return Run(ctx, l, from, to, report, time.Now, func(context.Context, time.Duration) error { return nil })
 }
 
 func at(entity, resource string) zlimit.Level {

@@ -2,6 +2,7 @@ package entities
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,7 +28,8 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
      used refuse requests from then on, in every process.
   2. It suspends OLD. Leases that are open are settled with OLD. If OLD has
      limits for any resource, by default or of the system, it waits 65 seconds:
-     until then, a process may have it in memory that OLD is served.
+     until then, a process may have it in memory that OLD is served. A run after
+     an interrupted one waits for the rest of that time.
   3. It moves NEW and the children of OLD to their places. Parents are not
      charged again.
   4. It makes each bucket of NEW have what that of OLD has: balances, top-ups,
@@ -38,8 +40,9 @@ func rotateCommand(sh *shell.Shell) *cobra.Command {
 
 An interrupted run is finished by the same command, with what OLD has by then:
 limits, top-ups and resets of OLD meanwhile hold for NEW. What was changed of
-NEW before is replaced, and printed. Metadata names OLD as rotated_from of NEW,
-and NEW as rotated_to of OLD: an entity has one successor.
+NEW before is replaced, and printed. Once it is done, the command checks that
+OLD is still suspended, and suspends it again. Metadata names OLD as
+rotated_from of NEW, and NEW as rotated_to of OLD: an entity has one successor.
 
 Usage of the past stays with OLD, which keeps its record and its parent. What
 NEW has less from the beginning is no usage: a bill of both has each request
@@ -49,7 +52,7 @@ top-ups. Limits are those that hold now: where one was raised, used has what the
 raise does not add to the running period. A limit that is not stored any more is
 left out. Slots stay with the leases that hold them.
 
-It costs some 70 write units and 61 read units; 21 and 77 for each level, 15 and
+It costs some 75 write units and 65 read units; 21 and 78 for each level, 15 and
 78 for each resource that was used, and 18 and 5 for each child.`,
 		Example: `  zlimit entity rotate acme acme-2 --dry-run
   zlimit entity rotate acme acme-2`,
@@ -57,7 +60,7 @@ It costs some 70 write units and 61 read units; 21 and 77 for each level, 15 and
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dry {
 				plan, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (*rotate.Rotation, error) {
-					return rotate.Plan(ctx, l, args[0], args[1])
+					return rotate.Plan(ctx, l, args[0], args[1], sh.Now)
 				})
 				if err != nil {
 					return err
@@ -69,8 +72,18 @@ It costs some 70 write units and 61 read units; 21 and 77 for each level, 15 and
 			done, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (*rotate.Rotation, error) {
 				return rotate.Run(ctx, l, args[0], args[1], func(now string) {
 					step = now
-					progress.Show(now)
-				}, sh.Sleep)
+					progress.Show(stepText(now, args[0], args[1]))
+				}, sh.Now, func(ctx context.Context, rest time.Duration) error {
+					rest = (rest + time.Second - 1).Truncate(time.Second)
+					sh.Note(fmt.Sprintf("waiting %v, since limits of %s hold for any resource: until then, a process may have it in memory that %[2]s is served", rest, args[0]))
+					for ; rest > 0; rest -= time.Second {
+						progress.Show(fmt.Sprintf("waiting, %v left", rest))
+						if err := sh.Sleep(ctx, time.Second); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
 			})
 			progress.End()
 			if err != nil && step != "" {
@@ -84,6 +97,22 @@ It costs some 70 write units and 61 read units; 21 and 77 for each level, 15 and
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what it would do, and do nothing")
 	return cmd
+}
+
+// stepText says what a run is doing.
+func stepText(step, from, to string) string {
+	switch step {
+	case "copying":
+		return "creating " + to
+	case "closing":
+		return "suspending " + from
+	case "joining":
+		return "moving " + to + " and the children of " + from + " to their places"
+	case "opening":
+		return "carrying over what " + from + " has"
+	default:
+		return step
+	}
 }
 
 // writeRotation writes what a rotation has done, or what it would do.
@@ -116,6 +145,9 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool, now time.Time) {
 	}
 	for _, c := range r.Settled {
 		p.Linef("  changed  %s: %s had %s meanwhile, and has %s as %s", c.Resource, r.To, quantityOf(c.Limit, c.Before), quantityOf(c.Limit, c.After), r.From)
+	}
+	if r.Wait > 0 {
+		p.Linef("  wait     %d seconds, since limits of %s hold for any resource", r.Wait, r.From)
 	}
 	if r.Parent != "" && !r.Repeated {
 		p.Linef("  parent   %s", r.Parent)
