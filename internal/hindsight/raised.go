@@ -26,7 +26,8 @@ func (r Raise) Known() bool { return r.Least == r.Most }
 // Raised returns what the running period of a budget began with, if the budget was raised since and the raise may not hold yet. It returns false
 // for other limits, for prepaid ones, and where nothing is known of a raise.
 //
-// Usage distinguishes a period that began after the raise from one that began before: what is used and what is left are together its amount.
+// Usage distinguishes a period that began after the raise from one that began before: what is used and what is left are together its amount,
+// unless it was lowered meanwhile: then a part of the amount is lost, see [CutOf].
 // Without usage, the amounts remain that the budget had in the period, with as much left as the bucket has, and no more used than the bucket has
 // counted since it was created.
 //
@@ -57,6 +58,9 @@ func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now ti
 	}
 	if used > 0 {
 		was := nearest(all, float64(left)+used)
+		if c, is := cutIn(all, s, now); is && float64(left)+used < float64(c.Budget) {
+			was = c.Budget // a part of which is neither used nor left
+		}
 		r = Raise{was, was}
 	} else if r, err = p.possible(ctx, ids, s, all, left); err != nil {
 		return r, false, err

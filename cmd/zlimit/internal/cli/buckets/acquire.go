@@ -278,6 +278,7 @@ type availability struct {
 	Limits   zlimit.Statuses  `json:"limits"`
 	Least    []least          `json:"least"` // of each limit
 	Raised   []budgets.Raised `json:"raised,omitempty"`
+	Cuts     []budgets.Cut    `json:"cuts,omitempty"`
 }
 
 // A least is the level with the least of a limit: it would refuse first.
@@ -331,6 +332,7 @@ usage have what the period began with.`,
 				found, err := available(ctx, l, q)
 				if err == nil && len(q.Limits) == 0 {
 					found.Raised = budgets.RaisedOf(ctx, l, found.Limits, sh.Now())
+					found.Cuts = budgets.CutsOf(ctx, l, found.Limits, sh.Now())
 				}
 				return found, err
 			})
@@ -369,6 +371,9 @@ func (a *availability) write(p *show.Page) {
 	}
 	p.Linef("%s/%s, %s", a.Entity, a.Resource, from)
 	budgets.Print(p, a.Limits, false, a.Raised)
+	for i := range a.Cuts {
+		p.Linef("%s", a.Cuts[i].Line())
+	}
 	for _, l := range a.Least {
 		if l.Level != "entity" {
 			p.Linef("more than %s is refused by %v", show.Amount(l.Limit, max(l.Available, 0)), l.refusal)

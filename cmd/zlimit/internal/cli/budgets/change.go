@@ -25,6 +25,7 @@ type Change struct {
 	From     *time.Time   `json:"from,omitempty"` // when the next period begins; nil if the budget holds immediately, or for each bucket apart
 	LeftWas  int64        `json:"left_was"`
 	Left     int64        `json:"left"`
+	Cut      *Cut         `json:"cut,omitempty"` // what a budget that is set back does not give back; nil for nothing
 	toRaise  *topUp       // what a raised budget does not add to the running period; nil for nothing
 	many     bool         // it is of a level with a bucket for each entity or resource, so that it is not known what is left
 }
@@ -88,7 +89,11 @@ func (s *Standing) Changes(ctx context.Context, l *zlimit.RateLimiter) (changes 
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		is := after[name]
 		if was, there := s.statuses[name]; there && was.Limit.String() != is.Limit.String() {
-			changes = append(changes, s.change(&was, &is))
+			ch := s.change(&was, &is)
+			if ch.Cut = cutOf(ctx, l, &is, s.now); ch.Cut != nil && !ch.Cut.Counted.IsZero() {
+				ch.toRaise = nil
+			}
+			changes = append(changes, ch)
 		}
 	}
 	return changes, nil
@@ -144,6 +149,9 @@ func (ch *Change) Lines(of string, more ...string) []string {
 		line += left + ", and was " + amount(ch.LeftWas)
 	}
 	lines := append([]string{line}, more...)
+	if ch.Cut != nil {
+		lines = append(lines, "  "+ch.Cut.Line())
+	}
 	if ch.toRaise != nil {
 		lines = append(lines, "  "+ch.toRaise.line(ch.Entity, ch.Resource))
 	}

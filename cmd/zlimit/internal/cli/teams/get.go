@@ -24,6 +24,7 @@ type team struct {
 	Keys    []member         `json:"keys"`
 	Changes []changed        `json:"changes,omitempty"` // by team set
 	Raised  []budgets.Raised `json:"raised,omitempty"`
+	Cuts    []budgets.Cut    `json:"cuts,omitempty"`
 }
 
 // A budget is a limit in dollars, and what is left of it.
@@ -58,6 +59,7 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 		found, err := read(ctx, l, id)
 		if err == nil {
 			found.Raised = budgets.RaisedOf(ctx, l, found.statuses(), sh.Now())
+			found.Cuts = budgets.CutsOf(ctx, l, found.statuses(), sh.Now())
 		}
 		return found, err
 	})
@@ -91,6 +93,11 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 		for i := range found.Raised {
 			if len(changes) == 0 { // which say so
 				p.Linef("%s", found.Raised[i].Line())
+			}
+		}
+		for i := range found.Cuts {
+			if len(changes) == 0 {
+				p.Linef("%s", found.Cuts[i].Line())
 			}
 		}
 		for _, ch := range changes {

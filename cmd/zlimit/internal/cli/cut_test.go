@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestBudgetCutAndSetBack lowers a budget by mistake and sets it back. The commands say what the cut took, by the usage of the period, and the
+// top-up that they print brings the balance to the budget less what is used. Without complete usage they say that it is not known.
+func TestBudgetCutAndSetBack(t *testing.T) {
+	m := &billedMonth{t: t, path: filepath.Join(t.TempDir(), "limits.db"), now: time.Now().UTC()}
+	s, _ := m.store()
+	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(m.clock), zlimit.WithSetup(), zlimit.WithPrincipal("x"))
+	check.Fatal(t, "zlimit.New()", err)
+	m.limiter = l
+	defer func() { _, _ = l.Close(), s.Close() }()
+	m.aggregate(300*time.Millisecond, false) // turns the log of changes on
+	run := func(args ...string) string {     // commands open the file by its name, with the clock of the machine
+		t.Helper()
+		m.now = time.Now().UTC().Truncate(time.Millisecond)
+		return m.run(args...)
+	}
+	catchUp := func() {
+		t.Helper()
+		m.now = time.Now().UTC().Truncate(time.Millisecond).Add(time.Millisecond)
+		m.catchUp()
+	}
+	run("entity", "create", "ops")
+	set := func(usd string) string {
+		return run("limits", "set", "--entity", "ops", "--resource", "pay", "--limit", "usd="+usd+"/month@UTC")
+	}
+	says := func(out, want string) {
+		t.Helper()
+		if len(regexp.MustCompile(want).FindAllString(out, -1)) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, out)
+		}
+	}
+	set("200")
+	run("acquire", "ops", "pay", "--consume", "usd=50")
+	catchUp()
+	if out := run("available", "ops", "pay"); strings.Contains(out, "cut") {
+		t.Errorf("a budget that was never lowered is cut:\n%s", out)
+	}
+	set("60")
+	run("acquire", "ops", "pay", "--consume", "usd=10")
+	const unknown = `usd of ops for pay was \$60 from \S+Z to \S+Z, which may have cut what is left: ` +
+		"zlimit available ops pay says how much once an aggregator has counted the usage until then"
+	says(set("200"), unknown)
+	says(run("available", "ops", "pay"), unknown)
+	catchUp()
+	const known = `usd of ops for pay was \$60 from \S+Z to \S+Z, which cut what is left: \$60 of \$200 are used, as counted to \S+Z; ` +
+		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then`
+	says(run("available", "ops", "pay"), known)
+	says(run("team", "get", "ops"), known)
+	set("300")
+	out := run("available", "ops", "pay")
+	says(out, known)
+	says(out, `\$50 +\$200 `) // with which the period began
+	says(set("200"), known)
+	run("bucket", "top-up", "ops", "pay", "--add", "usd=90")
+	catchUp()
+	for _, args := range [][]string{{"available", "ops", "pay"}, {"team", "get", "ops"}} {
+		if out := run(args...); strings.Contains(out, "cut") || !strings.Contains(out, "$140") {
+			t.Errorf("after the top-up %v shows\n%s, want $140 without a note", args, out)
+		}
+	}
+}

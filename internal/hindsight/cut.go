@@ -1,0 +1,84 @@
+package hindsight
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// maxLag is how far usage may be behind where it says what a period has used. It must have come beyond the cut in any case.
+const maxLag = time.Minute
+
+// A Cut is that of a budget which was lowered in its running period for a while. What it took from the balance does not come back with the raise.
+type Cut struct {
+	To          int64     // the least amount meanwhile, tokens
+	From, Until time.Time // when the budget was less than that of the period
+	Budget      int64     // what the period has without the cut, beside top-ups and grants, tokens
+	Used        int64     // by the period, rounded up, tokens; as far as it is counted
+	Counted     time.Time // how far usage is counted; the zero time where it is not complete, and does not show Used and Missing
+	Missing     int64     // that brings the balance to the budget less what is used, tokens
+}
+
+// CutOf returns the cut of a budget in its running period, and false where there is none, or usage shows that it took nothing. It costs the calls
+// of [Raised], and those of [zlimit.UsageService.Completeness].
+func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (c Cut, is bool, err error) {
+	since, ok := began(s, now)
+	if !ok {
+		return c, false, nil
+	}
+	p := New(l, s.Resource)
+	p.since = since
+	ids, all, err := p.terms(ctx, s, since, now)
+	if err != nil {
+		return c, false, err
+	}
+	if c, is = cutIn(all, s, now); !is {
+		return c, false, nil
+	}
+	complete, err := l.Usage.Completeness(ctx)
+	if err != nil || complete.To.Before(now.Add(-maxLag)) || !complete.To.After(c.Until) || len(complete.Within(since, complete.To)) > 0 {
+		return c, err == nil, err
+	}
+	c.Counted = complete.To
+	used := 0.0
+	for _, id := range ids {
+		more, err := p.used(ctx, id, s, since, now)
+		if err != nil {
+			return c, false, err
+		}
+		used += more
+	}
+	c.Used = int64(math.Ceil(used))
+	c.Missing = c.Budget + s.Carried - c.Used - s.Available
+	return c, c.Missing > 0, nil
+}
+
+// cutIn looks for amounts below the one before them, below the first one and below the present one.
+func cutIn(all []Stretch, s *zlimit.Status, now time.Time) (c Cut, is bool) {
+	c.To, c.Budget = s.Limit.Capacity, s.Limit.Capacity
+	before := int64(0)
+	for i := range all {
+		limit := all[i].Limit
+		switch {
+		case limit == nil || limit.Resets != s.Limit.Resets || limit.Zone != s.Limit.Zone || limit.Session != s.Limit.Session || limit.Windows != "":
+			return Cut{}, false
+		case i == 0:
+			c.Budget = min(c.Budget, limit.Capacity)
+			c.To = c.Budget
+		case limit.Capacity < before && limit.Capacity < c.To:
+			if !is {
+				c.From = all[i].From
+			}
+			c.To, is = limit.Capacity, true
+		}
+		if is && limit.Capacity < c.Budget {
+			if c.Until = all[i].To; c.Until.IsZero() {
+				c.Until = now
+			}
+		}
+		before = limit.Capacity
+	}
+	return c, is
+}
