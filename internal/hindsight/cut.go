@@ -21,8 +21,8 @@ type Cut struct {
 	Missing     int64     // that brings the balance to the budget less what is used, tokens
 }
 
-// CutOf returns the cut of a budget in its running period, and false where there is none, or usage shows that it took nothing. It costs the calls
-// of [Raised], and those of [zlimit.UsageService.Completeness].
+// CutOf returns the cut of a budget in its running period, and false if there is none, or usage shows that it took nothing. It costs what
+// [Raised] costs, and the reads of [zlimit.UsageService.Completeness].
 func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (c Cut, is bool, err error) {
 	since, ok := began(s, now)
 	if !ok {
