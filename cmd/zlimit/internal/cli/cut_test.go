@@ -58,6 +58,14 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then`
 	says(run("available", "ops", "pay"), known)
 	says(run("team", "get", "ops"), known)
+	run("limits", "set", "--entity", "idle", "--resource", "pay", "--limit", "usd=200/month@UTC")
+	run("acquire", "idle", "pay", "--consume", "usd=30")
+	catchUp()
+	if out := run("capacity", "pay", "--cuts"); strings.Contains(out, "idle") || strings.Count(out, "top-up") != 1 {
+		t.Errorf("the cuts are\n%s, want that of ops alone", out)
+	} else {
+		says(out, known)
+	}
 	set("300")
 	out := run("available", "ops", "pay")
 	says(out, known)

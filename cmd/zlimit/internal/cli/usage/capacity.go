@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -16,7 +18,7 @@ import (
 
 // CapacityCommand returns the command capacity.
 func CapacityCommand(sh *shell.Shell) *cobra.Command {
-	var entities, parents bool
+	var entities, parents, cuts bool
 	cmd := &cobra.Command{
 		Use:   "capacity RESOURCE",
 		Short: "Show what is left of a resource, over all entities",
@@ -28,11 +30,23 @@ for so long that its limits are full. A request is charged to the parents of its
 entity, too. Parents without requests of their own are left out, so that a
 request counts once; --with-children adds a line for them. On DynamoDB a bucket
 that was used once may not be listed. A note says how many entities may be
-missing.`,
+missing. It shows the limits that the last request of each bucket has applied:
+zlimit available shows the limits of the next request.
+
+With --cuts it lists the budgets that were lowered in their running periods and
+set back, and for each the top-up that adds what was cut, as far as usage shows
+it. It reads audit events and usage for each budget.`,
 		Example: `  zlimit capacity gpt
-  zlimit capacity gpt --entities -o csv`,
+  zlimit capacity gpt --entities -o csv
+  zlimit capacity gpt --cuts`,
 		Args: shell.Takes("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cuts && (entities || parents) {
+				return shell.Usagef("capacity: --cuts excludes --entities and --with-children")
+			}
+			if cuts {
+				return printCuts(cmd.Context(), sh, args[0])
+			}
 			if entities {
 				var covered zlimit.Coverage
 				buckets, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (_ []zlimit.Bucket, err error) {
@@ -62,9 +76,53 @@ missing.`,
 		},
 	}
 	cmd.Flags().BoolVar(&entities, "entities", false, "list the buckets of the entities")
+	cmd.Flags().BoolVar(&cuts, "cuts", false, "list what budgets lost that were lowered and set back")
 	cmd.Flags().BoolVar(&parents, "with-children", false, "show parents of such requests apart")
 	sh.ListFlag(cmd)
 	return cmd
+}
+
+// printCuts prints the budgets of a resource that were cut in their running periods.
+func printCuts(ctx context.Context, sh *shell.Shell, resource string) error {
+	type cutList struct {
+		Resource string          `json:"resource"`
+		Cuts     []budgets.Cut   `json:"cuts"`
+		Coverage zlimit.Coverage `json:"coverage"`
+	}
+	found := cutList{Resource: resource, Cuts: []budgets.Cut{}}
+	progress := sh.ProgressLine()
+	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (_ cutList, err error) {
+		if found.Coverage, err = l.Usage.Coverage(ctx, resource); err != nil {
+			return found, err
+		}
+		read := 0
+		for b, err := range l.Usage.Buckets(ctx, resource) {
+			if err != nil {
+				return found, err
+			}
+			now, err := l.Available(ctx, zlimit.AvailableQuery{Entity: b.Entity, Resource: resource})
+			if err != nil && !errors.Is(err, zlimit.ErrDisabled) && !errors.Is(err, zlimit.ErrNoLimits) {
+				return found, err
+			}
+			found.Cuts = append(found.Cuts, budgets.CutsOf(ctx, l, now, sh.Now())...)
+			read++
+			progress.Show(show.Grouped(int64(read)) + " buckets read")
+		}
+		return found, nil
+	})
+	progress.End()
+	if err != nil {
+		return err
+	}
+	noteCoverage(sh, found.Coverage)
+	return sh.Print(found, func(p *show.Page) {
+		for i := range found.Cuts {
+			p.Linef("%s", found.Cuts[i].Line())
+		}
+		if len(found.Cuts) == 0 {
+			p.Linef("no budget of resource %s is known to have been cut", resource)
+		}
+	})
 }
 
 // noteCoverage prints the share of the buckets shown, unless all are.
