@@ -51,6 +51,7 @@ type Rotation struct {
 	Levels   []zlimit.Level `json:"levels"`  // of the old entity, that the new one has as well
 	Charges  []Charge       `json:"charges"` // what the new entity has less, by this run or one before
 	Settled  []Settlement   `json:"settled,omitempty"`
+	Left     []Left         `json:"left,omitempty"` // that the new ID has, see [Rotation.Look]
 	Children []string       `json:"children"` // that this run moved to the new entity
 	Resumed  string         `json:"resumed,omitempty"`
 	Wait     int64          `json:"wait_seconds,omitempty"` // that a run would wait

@@ -2,6 +2,7 @@ package entities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/rotate"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -70,7 +72,7 @@ It costs some 75 write units and 65 read units; 21 and 78 for each level, 15 and
 			progress := sh.ProgressLine()
 			step := ""
 			done, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (*rotate.Rotation, error) {
-				return rotate.Run(ctx, l, args[0], args[1], func(now string) {
+				done, err := rotate.Run(ctx, l, args[0], args[1], func(now string) {
 					step = now
 					progress.Show(stepText(now, args[0], args[1]))
 				}, sh.Now, func(ctx context.Context, rest time.Duration) error {
@@ -84,8 +86,15 @@ It costs some 75 write units and 65 read units; 21 and 78 for each level, 15 and
 					}
 					return nil
 				})
+				if err == nil {
+					err = done.Look(ctx, l)
+				}
+				return done, err
 			})
 			progress.End()
+			if errors.Is(err, zlimit.ErrEntityChanged) {
+				return shell.Unfinished(err, "another run of the rotation seems to be at work; the same command goes on")
+			}
 			if err != nil && step != "" {
 				return shell.Unfinished(err, "stopped at "+step+"; the same command goes on")
 			}
@@ -146,6 +155,9 @@ func writeRotation(p *show.Page, r *rotate.Rotation, dry bool, now time.Time) {
 	for _, c := range r.Settled {
 		p.Linef("  changed  %s: %s had %s meanwhile, and has %s as %s", c.Resource, r.To, quantityOf(c.Limit, c.Before), quantityOf(c.Limit, c.After), r.From)
 	}
+	for _, l := range r.Left {
+		p.Linef("%s has %s left for %s", r.To, leftOf(l.Statuses), l.Resource)
+	}
 	if r.Wait > 0 {
 		p.Linef("  wait     %d seconds, since limits of %s hold for any resource", r.Wait, r.From)
 	}
@@ -176,6 +188,20 @@ func writeRotationTimes(p *show.Page, r *rotate.Rotation, now time.Time) {
 	default:
 		p.Linef("running processes serve %s and its children, all of them since %s", r.To, at)
 	}
+}
+
+// leftOf writes what is left of limits, such as $97.5 of $100, or 5 of 10 tpd.
+func leftOf(statuses zlimit.Statuses) string {
+	var parts []string
+	for i := range statuses {
+		s := &statuses[i]
+		text := show.Amount(s.Limit.Name, s.Available) + " of " + show.Amount(s.Limit.Name, s.Now().Capacity)
+		if s.Limit.Name != grammar.Money {
+			text += " " + s.Limit.Name
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
 }
 
 func quantityOf(limit string, q zlimit.Quantity) string {
