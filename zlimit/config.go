@@ -432,7 +432,7 @@ func (i *configItem) fill(want Config) {
 
 // become returns the writes that give a level a config, which was checked, and the level after them. An empty config
 // deletes the level, which takes no write if there is none. It does not delete a level with a switch for its
-// requests: the level then stays as it is. The new version is set to also, too, which is declared, managed or nil.
+// requests: the level then stays as it is. The new version is also stored in *also, which is i.declared or i.managed, unless that is nil.
 func (i *configItem) become(want Config, also *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	return i.becomeSwitched(want, i.switchValue(), also, by)
 }

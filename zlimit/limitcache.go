@@ -137,8 +137,8 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 
 // inTime reads the limits of a bucket again. Where the last ones may hold on, it returns nil when the read is late or meets an outage.
 //
-// Without a time in memory, every request uses the limits that were stored when it arrived. A read that may be moments
-// behind, or began before the request, is not enough.
+// With WithConfigTTL(0), every request uses the limits that were stored when it arrived. It needs a consistent read that began
+// after it.
 func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resolved) (*protocol.Limits, error) {
 	if c.l.options.configTTL == 0 {
 		return c.After(ctx, b, c.l.engine.NextEpoch())

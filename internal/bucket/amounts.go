@@ -266,8 +266,8 @@ func (d *Demand) lifeOf(limit string) int64 {
 // GiveBack sets the amounts of a demand for an item, including amounts that are returned. The lives are the lives of the limits
 // when the amounts were taken. If a limit has started again since, a returned amount is already part of its full balance, and is
 // left out. An amount returned to a quota in a later period, or to a limit that was reset manually, is only counted. So is every
-// correction of an amount that was taken from no balance. An amount of a part that the item no longer has is taken from the rest
-// of the limit.
+// correction of an amount that was taken from no balance. If an operator has removed a guaranteed share since, an amount
+// to take from that part is taken from the limit itself: 5 of the share of batch in rpm are 5 of rpm.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	amounts = s.ofRest(amounts)
 	d.Amounts, d.beside = amounts, nil

@@ -100,7 +100,7 @@ type Plan struct {
 	race       Race    // with other writes
 	expires    bool    // Advance: the item expires
 	doubt      int64   // Advance: the debt that a limit may be left with if the image is old
-	vague      bool    // Advance: up to this step, a limit may have less than the image shows
+	vague      bool    // Advance: no condition on the limit at hand makes sure that it has as much as the image shows, such as 5, and not -3
 	changes    *Config // Advance: the config whose parameters the limits of the item get; nil if they have them already
 	limitSpace [4]Limit
 	stepSpace  [12]Step
@@ -295,7 +295,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	kept, dropped := 0, 0
 	p.expires = c.Lifetime > 0 && !s.sharded()
 	var space [6]Amount
-	vague := space[:0] // the least balance that each limit may have instead of the image's, so that the item outlasts its debt
+	// vague has the least balance before the write with which a vague limit is left with no deeper debt than planned. If the image shows 5,
+	// and 2 flow in, that is -2: it is left with 0. With -3 it is left with a debt of 1, which the expiry does not count on.
+	vague := space[:0]
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		params := c.of(l.Name)
@@ -369,7 +371,10 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	if s.sharded() {
 		expiry = 0
 	}
-	if expiry > 0 && (expiry < s.ExpiresAt || !c.Matches(s)) { // so far it outlasted also the debts that others left since the image
+	// The former expiry covers debts that others have left since the image, too; an earlier one may not, so the write makes sure that there
+	// are none. Example: the item lives for another 90 s. Another process settles 60 below zero at 1 a second, and leaves that expiry. With
+	// an expiry in 30 s, from an image that shows 5, half of the debt would be forgotten.
+	if expiry > 0 && (expiry < s.ExpiresAt || !c.Matches(s)) {
 		for _, v := range vague {
 			p.step(Cover, v.Limit, v.Tokens)
 		}

@@ -251,8 +251,8 @@ func (t *take) isProof(i *image) bool {
 
 // makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see the refill, and
 // few get it:
-//   - A strained bucket is judged at the time of the request for its image, if that came after the callers. Some tokens have flowed in by
-//     the time the reply is there.
+//   - A strained bucket is judged at the time when its image was requested, if that is later than the callers' arrival. Tokens that flowed
+//     in while the reply was under way are left to others.
 //   - In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
 func (t *take) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
