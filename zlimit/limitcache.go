@@ -459,7 +459,7 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 	case SwitchInherit, SwitchEnabled:
 	}
 	config := c.l.options.configOf(found.limits, found.source)
-	config.Bypass, config.StampUntil = said == SwitchBypassed, found.readAt.Add(c.l.options.stampTime()).UnixMilli()
+	config.Bypass, config.MarkUntil = said == SwitchBypassed, found.readAt.Add(c.l.options.markTime()).UnixMilli()
 	return &protocol.Limits{
 		Disabled: said == SwitchDisabled,
 		ReadAt:   found.readAt.UnixMilli(),
@@ -493,8 +493,8 @@ func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 	return c
 }
 
-// stampTime is how long after a read of the limits the item of a bucket may say what refuses nothing.
-func (o *options) stampTime() time.Duration { return max(o.configTTL, time.Minute) }
+// markTime is how long after a read of the limits the item of a bucket may say what refuses nothing.
+func (o *options) markTime() time.Duration { return max(o.configTTL, time.Minute) }
 
 // quotaPeriod is the refill period of a quota, in milliseconds, which says nothing.
 const quotaPeriod = 1000

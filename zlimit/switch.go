@@ -76,8 +76,9 @@ func (i *configItem) seen() (seen seenLevel) {
 	return seen
 }
 
-// unchanged asks for the item as it was read, to put another one in its place or to delete it. The level of the system has a call of its
-// own. Other programs change what an item says besides limits, and leave its version.
+// unchanged returns the condition that the item is as it was read: of a write that replaces or deletes it. It compares the switch and the
+// cascade besides the version, since other programs change these two and leave the version. The level of the system has neither, and a
+// condition of its own.
 func (i *configItem) unchanged(call interface {
 	Unswitched()
 	Switched(said expr.Value)
@@ -115,7 +116,7 @@ func deciding(levels []*cachedLevel) (at int, said Switch) {
 // A SwitchReport is the progress of a change that takes effect immediately: a switch, or a move of an entity.
 type SwitchReport struct {
 	// Buckets is the number of items of buckets for which the change holds by now, in every process: this call or one
-	// before has stamped them.
+	// before has marked them.
 	Buckets int `json:"buckets"`
 	// Everywhere is when the change holds for all buckets, also for those that a process with the former config makes meanwhile.
 	Everywhere time.Time `json:"everywhere"`
@@ -125,12 +126,12 @@ type SwitchReport struct {
 // resource. Requests of the children of a disabled entity are rejected, too, if they are charged to it. Leases that
 // were admitted before are settled.
 //
-// The level stores the switch, and its limits do not change. Then the buckets are stamped, so that the next write of
+// The level stores the switch, and its limits do not change. Then the buckets are marked, so that the next write of
 // any process fails, and no process waits for its [WithConfigTTL]. A process writes nothing for requests that it knows
 // to be rejected. It checks once a second whether they still are.
 //
-// The call may be repeated, and resumes where it was interrupted: it stamps the items that are not stamped yet.
-// [LimitService.Enable] and [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a
+// The call may be repeated, and resumes where it was interrupted: it marks the items that are not marked yet.
+// [LimitService.Enable] and [LimitService.Bypass] mark all again. After each item it calls progress, one call at a
 // time, unless that is nil. An audit event records who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
@@ -161,7 +162,7 @@ func (s *LimitService) LeaveSwitch(ctx context.Context, at Level, progress func(
 	return s.setSwitch(ctx, at, SwitchInherit, progress)
 }
 
-// setSwitch stores a switch, and stamps the buckets that it may be about.
+// setSwitch stores a switch, and marks the buckets that it may be about.
 func (s *LimitService) setSwitch(ctx context.Context, at Level, to Switch, progress func(SwitchReport)) (SwitchReport, error) {
 	if at == (Level{}) {
 		return SwitchReport{}, &ValidationError{Field: "level", Value: at.String(), Reason: "must name an entity, a resource or both"}
@@ -188,11 +189,12 @@ func (s *LimitService) setSwitch(ctx context.Context, at Level, to Switch, progr
 	return s.bind(ctx, at, to == SwitchDisabled, progress)
 }
 
-// bind makes what is stored for a level take effect immediately, with a stamp on each of its buckets.
+// bind makes what is stored for a level take effect immediately, with a mark on each of its buckets: attribute cg, a generation that
+// the condition of every write compares.
 func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progress func(SwitchReport)) (SwitchReport, error) {
 	o := s.l.options
 	report := SwitchReport{Everywhere: s.l.now().Add(o.configTTL + o.callTimeout + o.maxLead())}
-	err := s.stampAll(ctx, at, disables, func() {
+	err := s.markAll(ctx, at, disables, func() {
 		report.Buckets++
 		if progress != nil {
 			progress(report)
@@ -201,35 +203,35 @@ func (s *LimitService) bind(ctx context.Context, at Level, disables bool, progre
 	if !disables {
 		s.l.engine.Enabled()
 	}
-	return report, publicError("stamp buckets", err)
+	return report, publicError("mark buckets", err)
 }
 
-// stampsAtOnce is the number of buckets that are stamped in parallel. Each stamp reads the level again, whose key
+// marksAtOnce is the number of buckets that are marked in parallel. Each mark reads the level again, whose key
 // sustains 3,000 reads a second. A scan of one segment would go through the partitions of a table one after another,
-// and a partition sustains 1,000 stamps a second. So the segments are scanned in parallel, once the first page has not
+// and a partition sustains 1,000 marks a second. So the segments are scanned in parallel, once the first page has not
 // shown all of them.
 const (
-	stampsAtOnce = 16
-	segments     = 16
+	marksAtOnce = 16
+	segments    = 16
 )
 
-// stampAll stamps the buckets of a level, and calls a function after each item, one call at a time. Items whose requests are refused need no
-// stamp where that is what it is for.
-func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, stamped func()) error {
+// markAll marks the buckets of a level, and calls a function after each item, one call at a time. Items whose requests are refused need no
+// mark where that is what it is for.
+func (s *LimitService) markAll(ctx context.Context, at Level, disables bool, marked func()) error {
 	if at.Source() == SourceEntity {
-		return s.stampShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, stamped)
+		return s.markShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, marked)
 	}
 	var mu sync.Mutex
-	shardsOf := stampedShards{}
+	shardsOf := markedShards{}
 	err := s.walk(ctx, at, func(ctx context.Context, k layout.BucketKey, item expr.Item) error {
 		shards, err := 1, error(nil)
 		if !disables || !item.Get(layout.AttrBucketDisabled).True() {
-			shards, err = s.stamp(ctx, k, false)
+			shards, err = s.mark(ctx, k, false)
 		}
 		if err == nil && shards > 0 {
 			mu.Lock()
 			defer mu.Unlock()
-			stamped()
+			marked()
 			shardsOf.add(k, shards)
 		}
 		return err
@@ -239,9 +241,9 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 		if !some {
 			break
 		}
-		shards, failed := s.stamp(ctx, k, false)
+		shards, failed := s.mark(ctx, k, false)
 		if failed == nil && shards > 0 {
-			stamped()
+			marked()
 		}
 		shardsOf.add(k, shards)
 		err = failed
@@ -249,12 +251,12 @@ func (s *LimitService) stampAll(ctx context.Context, at Level, disables bool, st
 	return err
 }
 
-// A stampedShards notes which shards of divided buckets a walk has stamped. A shard that splits off before its origin is stamped, and after
-// that was listed, is known by the stamp of the origin alone: the value is false.
-type stampedShards map[layout.BucketKey]bool
+// A markedShards notes which shards of divided buckets a walk has marked. A shard that is true is marked. One that is
+// false is yet to be marked: the walk has not listed it, and only the count of shards in its origin shows that it has split off.
+type markedShards map[layout.BucketKey]bool
 
-// add notes a shard that was stamped, and its origin's count of shards.
-func (d stampedShards) add(k layout.BucketKey, shards int) {
+// add notes a shard that was marked, and its origin's count of shards.
+func (d markedShards) add(k layout.BucketKey, shards int) {
 	if k.Shard == 0 && shards == 1 {
 		return
 	}
@@ -267,10 +269,10 @@ func (d stampedShards) add(k layout.BucketKey, shards int) {
 	}
 }
 
-// missed returns a shard that was not stamped.
-func (d stampedShards) missed() (k layout.BucketKey, some bool) {
-	for k, stamped := range d {
-		if !stamped {
+// missed returns a shard that was not marked.
+func (d markedShards) missed() (k layout.BucketKey, some bool) {
+	for k, marked := range d {
+		if !marked {
 			return k, true
 		}
 	}
@@ -300,7 +302,7 @@ func (s *LimitService) walk(ctx context.Context, at Level, each func(context.Con
 			}
 		}
 	}
-	calls.SetLimit(stampsAtOnce)
+	calls.SetLimit(marksAtOnce)
 	if scanner, ok := s.l.store.(store.Scanner); ok && at.Entity == "" && s.l.table.Partitioned() {
 		all, err := patiently(ctx, s.l, func(ctx context.Context) (store.Page, error) {
 			return scanner.Scan(ctx, store.Scan{Prefix: ns + "/", Consistent: true})
@@ -347,29 +349,29 @@ func patiently(ctx context.Context, l *RateLimiter, read func(context.Context) (
 	return page, err
 }
 
-// stampShards stamps the shards of one bucket. A shard is stamped before the shards split off from it are listed: one
-// that splits off later copies the stamp.
-func (s *LimitService) stampShards(ctx context.Context, k layout.BucketKey, stamped func()) error {
+// markShards marks the shards of one bucket. A shard is marked before the shards split off from it are listed: one
+// that splits off later copies the mark.
+func (s *LimitService) markShards(ctx context.Context, k layout.BucketKey, marked func()) error {
 	numbers := []int{0}
 	for i := 0; i < len(numbers); i++ {
 		k.Shard = numbers[i]
-		shards, err := s.stamp(ctx, k, i == 0)
+		shards, err := s.mark(ctx, k, i == 0)
 		if err != nil {
 			return err
 		}
 		if shards == 0 {
 			continue
 		}
-		stamped()
+		marked()
 		numbers = bucket.Branches(numbers, k.Shard, shards)
 	}
 	return nil
 }
 
-// stamp stamps an item of a bucket by the limits stored by now, and returns the number of shards in it: 0 where there
+// mark marks an item of a bucket by the limits stored by now, and returns the number of shards in it: 0 where there
 // is no item. Where asked to, it makes the item of a bucket whose requests are refused, so that no process with the
 // former config makes one.
-func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool) (shards int, err error) {
+func (s *LimitService) mark(ctx context.Context, k layout.BucketKey, makes bool) (shards int, err error) {
 	var last bucket.State // the item, as the last write has shown it
 	former := ""          // entity of which it copies the parent
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {
@@ -386,7 +388,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 			pk, sk := k.NamespaceIndex()
 			call.Disable(true, pk, sk)
 		case SwitchBypassed:
-			call.Excuse(now + s.l.options.stampTime().Milliseconds())
+			call.Excuse(now + s.l.options.markTime().Milliseconds())
 		default:
 			call.Enable()
 		}
@@ -424,7 +426,7 @@ func (s *LimitService) stamp(ctx context.Context, k layout.BucketKey, makes bool
 	return shards, err
 }
 
-// own makes a stamp copy the parent of an entity, and whether it is charged, for programs that use the copy. A later
+// own makes a mark copy the parent of an entity, and whether it is charged, for programs that use the copy. A later
 // move that the item, as last seen, shows is kept. Nothing of a former entity is kept.
 func own(call layout.StampCall, o layout.Lineage, last *bucket.State, former string) {
 	switch {

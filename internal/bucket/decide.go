@@ -221,7 +221,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			Granted: raise.tokens, Until: raise.until, Lacking: raise.lacks, Refusals: refusalsOf(d, params.Name),
 		}
 		if params.Mode != Enforced {
-			rare.Soft = max(c.StampUntil, 1)
+			rare.Soft = max(c.MarkUntil, 1)
 		}
 		if params.Mode == Shadow {
 			rare.Shade = 1
@@ -246,7 +246,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	if next.zone != "" || c.Bypass {
 		p.Item.Change(func(n *Notes) {
 			if n.Zone = next.zone; c.Bypass {
-				n.Bypass = max(c.StampUntil, 1)
+				n.Bypass = max(c.MarkUntil, 1)
 			}
 		})
 	}

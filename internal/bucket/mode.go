@@ -112,8 +112,8 @@ const renewal = 30_000
 
 // stampAfter returns the stamp that a write at a time is to leave in place of another one, 0 for none.
 func (c *Config) stampAfter(had, now int64) int64 {
-	if c.StampUntil > had && had < add(now, renewal) {
-		return c.StampUntil
+	if c.MarkUntil > had && had < add(now, renewal) {
+		return c.MarkUntil
 	}
 	return had
 }

@@ -188,7 +188,7 @@ type Config struct {
 	Lead       int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
 	Mixed      bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
 	Bypass     bool  // requests are counted alone, and taken of no balance
-	StampUntil int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
+	MarkUntil int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
 }
 
 // MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of

@@ -297,7 +297,7 @@ func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began i
 		return r.Own, nil
 	case r.Own != nil:
 		own := *r.Own
-		own.Config.Bypass, own.Config.StampUntil = stored.Config.Bypass, stored.Config.StampUntil
+		own.Config.Bypass, own.Config.MarkUntil = stored.Config.Bypass, stored.Config.MarkUntil
 		own.Lineage, own.Within, own.Epoch, own.ReadAt = stored.Lineage, stored.Within, stored.Epoch, stored.ReadAt
 		return &own, nil
 	case !stored.isDeadEnd():

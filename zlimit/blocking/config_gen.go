@@ -248,12 +248,12 @@ func (s *LimitService) ResetAll(r zlimit.ResetRequest, progress func(zlimit.Rese
 // resource. Requests of the children of a disabled entity are rejected, too, if they are charged to it. Leases that
 // were admitted before are settled.
 //
-// The level stores the switch, and its limits do not change. Then the buckets are stamped, so that the next write of
-// any process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that it
+// The level stores the switch, and its limits do not change. Then the buckets are marked, so that the next write of any
+// process fails, and no process waits for its [zlimit.WithConfigTTL]. A process writes nothing for requests that it
 // knows to be rejected. It checks once a second whether they still are.
 //
-// The call may be repeated, and resumes where it was interrupted: it stamps the items that are not stamped yet.
-// [LimitService.Enable] and [LimitService.Bypass] stamp all again. After each item it calls progress, one call at a
+// The call may be repeated, and resumes where it was interrupted: it marks the items that are not marked yet.
+// [LimitService.Enable] and [LimitService.Bypass] mark all again. After each item it calls progress, one call at a
 // time, unless that is nil. An audit event records who disabled the level, see [AuditService].
 //
 // The call costs a change of the level, as [LimitService.Set] does. Each item of a bucket costs a write unit, and reads
