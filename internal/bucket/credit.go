@@ -95,22 +95,22 @@ func (p *Plan) least(s *State, l *Limit, c *Config, d *Demand, amount, now int64
 	if d.isFloored() {
 		params.Floors = c.of(l.Name).Floors
 	}
-	return d.floor(&params, s, max(now, s.RefilledAt))
+	return d.required(&params, s, max(now, s.RefilledAt))
 }
 
 // take plans how a spend takes a checked amount from a balance together with credit. It returns the lowest balance that suffices.
 // A waiting caller borrows missing tokens. The item must then last until the deepest debt that the caller may leave is paid and
 // the limit is full.
 func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, credit, now int64) (least int64) {
-	floor := p.least(s, l, c, d, amount, now)
-	if floor == amount && !p.OnCredit {
+	required := p.least(s, l, c, d, amount, now)
+	if required == amount && !p.OnCredit {
 		p.step(Take, l.Name, amount)
 		return amount
 	}
-	least = sub(floor, credit)
+	least = sub(required, credit)
 	p.step(Borrow, l.Name, amount, least, int64(s.Shards))
 	if least < amount && c.Lifetime > 0 && !s.sharded() {
-		p.outlast(l.rule(), depth(amount, floor, true), now)
+		p.outlast(l.rule(), depth(amount, required, true), now)
 	}
 	return least
 }

@@ -203,8 +203,8 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		amount, checked := d.asks(params.Name, params.Mode)
 		raise, _ := d.raise(params.Name)
 		capacity := add(p.Item.idle(params, now), raise.tokens)
-		floor := d.floor(params, &p.Item, now)
-		if checked && floor > capacity {
+		required := d.required(params, &p.Item, now)
+		if checked && required > capacity {
 			p.reset(Reject, nil, now, now)
 			return
 		}
@@ -239,7 +239,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			made := rare
 			p.Item.Limits[i].Rare = &made
 		}
-		life.cover(params, balance, depth(amount, floor, checked), rare.Since)
+		life.cover(params, balance, depth(amount, required, checked), rare.Since)
 		next.cover(params.Times, params.Windows, params.Session, rare.Since)
 	}
 	p.Item.ValidUntil = next.next
@@ -343,7 +343,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if p.vague && p.expires && blocks(l.Name, params) {
 			vague = append(vague, Amount{Limit: l.Name, Tokens: sub(l.Tokens, max(balance, 0))})
 		}
-		life.cover(params, balance, max(depth(amount, d.floor(params, s, now), checked), p.doubt), since)
+		life.cover(params, balance, max(depth(amount, d.required(params, s, now), checked), p.doubt), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
 			until := is.regrant(s.chainTo(l, params, from, now, 0).grant.under(s, l, params, now), d)
@@ -420,8 +420,8 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		}
 		amount, checked := d.asks(params.Name, params.Mode)
 		capacity := s.starts(params, p.Now)
-		floor := d.floor(params, s, p.Now)
-		if checked && floor > capacity {
+		required := d.required(params, s, p.Now)
+		if checked && required > capacity {
 			return false
 		}
 		balance, given := d.balance(params.Name)
@@ -448,7 +448,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		}
 		since := p.session(s, nil, &is, params, d)
 		p.differ(&Limit{Name: params.Name}, &is, false)
-		life.cover(params, balance, depth(amount, floor, checked), since)
+		life.cover(params, balance, depth(amount, required, checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 	}
 	return true
@@ -472,8 +472,8 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	most, passed := d.passes(l.Name, refilled)
 	moves := amount != 0 || changed || passed
 	balance, given := d.balance(l.Name)
-	floor := add(d.floor(params, s, now), owed)
-	if checked && !given && min(refilled, capacity) < floor {
+	required := add(d.required(params, s, now), owed)
+	if checked && !given && min(refilled, capacity) < required {
 		return 0, false
 	}
 	switch {
@@ -508,7 +508,7 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 		p.step(Credit, l.Name, room, sub(balance, l.Tokens)) // the deepest debt saturates
 		switch {
 		case checked:
-			p.step(Cover, l.Name, sub(floor, refill))
+			p.step(Cover, l.Name, sub(required, refill))
 		case amount > 0 && p.expires && blocks(l.Name, params):
 			p.doubt = doubtful(balance, amount)
 			least := sub(0, refill)

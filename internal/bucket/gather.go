@@ -60,13 +60,13 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		deal(taken, Amount{Limit: p.Name, Tokens: amount, FromChildren: children, FromNarrower: narrower}, takes)
 		for at, take := range takes {
 			if take > 0 && d.isFloored() {
-				floor := shards[at].partOfFloor(p, take, amount, d.floor(v.granted(p), nil, now))
-				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(floor, max(balances[at], take))})
+				required := shards[at].partOfFloor(p, take, amount, d.required(v.granted(p), nil, now))
+				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: min(required, max(balances[at], take))})
 			}
 		}
 	}
 	for at, s := range shards {
-		rest := beside{part: &part{floors: floors[at], balances: left[at], sessions: sessions}}
+		rest := beside{part: &part{required: floors[at], balances: left[at], sessions: sessions}}
 		if at == 0 {
 			rest.counted = d.rest().counted
 		}
@@ -83,13 +83,13 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	return parts, true
 }
 
-// partOfFloor returns the lowest balance of a shard that admits its part of an amount, if the demand has a floor for the whole
+// partOfFloor returns the lowest balance of a shard that admits its part of an amount, if the demand requires a balance of the whole
 // bucket.
-func (s *State) partOfFloor(p *Params, part, amount, floor int64) int64 {
-	if floor > amount {
-		return add(part, s.share(p.Name, floor-amount))
+func (s *State) partOfFloor(p *Params, part, amount, required int64) int64 {
+	if required > amount {
+		return add(part, s.share(p.Name, required-amount))
 	}
-	return sub(part, s.share(p.Name, sub(amount, floor)))
+	return sub(part, s.share(p.Name, sub(amount, required)))
 }
 
 // Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
@@ -210,7 +210,7 @@ func (c *Config) IsTrickle(shards []*State, short *State, d *Demand, at, since, 
 	for i := range c.Params {
 		p := &c.Params[i]
 		amount, checked := d.asks(p.Name, p.Mode)
-		if !checked || one.floor(p, d) <= one.available(p, d) {
+		if !checked || one.required(p, d) <= one.available(p, d) {
 			continue
 		}
 		inflow := func(s *State) int64 { return signed(p.rule().over(s, p.Name, all.now, all.now+within)) }
@@ -262,7 +262,7 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 		if _, checked := d.asks(p.Name, p.Mode); !checked {
 			continue
 		}
-		rest := sub(c.standing(s, p, now, now, 0).balance, d.floor(p, s, now))
+		rest := sub(c.standing(s, p, now, now, 0).balance, d.required(p, s, now))
 		if rest < 0 {
 			return -1
 		}
@@ -338,7 +338,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Deman
 func (v view) fits(d *Demand, available, free []Amount) bool {
 	for i := range v.Params {
 		p := &v.Params[i]
-		if _, checked := d.asks(p.Name, p.Mode); checked && v.floor(p, d) > available[i].Tokens {
+		if _, checked := d.asks(p.Name, p.Mode); checked && v.required(p, d) > available[i].Tokens {
 			return false
 		}
 	}

@@ -82,7 +82,7 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 	balance, given := d.balance(l.Name)
 	if !given {
 		balance = min(raised(ch.from(l.Tokens), inflow), ceiling)
-		if checked && balance < d.floor(params, s, now) {
+		if checked && balance < d.required(params, s, now) {
 			return 0, false
 		}
 		balance = sub(balance, amount)

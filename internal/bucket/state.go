@@ -180,14 +180,14 @@ func (s *State) full(l *Limit, from, to int64) bool {
 
 // A Config is the wanted state of a bucket: the configured limits, without [WriteUnits], and how the item is kept.
 type Config struct {
-	Params     []Params
-	Slots      []SlotParams
-	Partial    bool  // other limits of the item stay as they are, except full ones beyond maxOthers
-	Freshness  int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
-	Lifetime   int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
-	Lead       int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
-	Mixed      bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
-	Bypass     bool  // requests are counted alone, and taken of no balance
+	Params    []Params
+	Slots     []SlotParams
+	Partial   bool  // other limits of the item stay as they are, except full ones beyond maxOthers
+	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
+	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
+	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
+	Mixed     bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
+	Bypass    bool  // requests are counted alone, and taken of no balance
 	MarkUntil int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
 }
 

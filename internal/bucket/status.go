@@ -42,7 +42,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		p := v.granted(&c.Params[i])
 		amount, checked := d.asks(p.Name, p.Mode)
 		available := v.available(p, d)
-		status := Status{Params: c.Params[i].whole(), Grant: p.grant, Carried: p.carried, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.floor(p, only(shards), now) > available}
+		status := Status{Params: c.Params[i].whole(), Grant: p.grant, Carried: p.carried, Available: available, Requested: amount + Of(d.rest().counted, p.Name), Short: checked && d.required(p, only(shards), now) > available}
 		if checked {
 			status.Kept = p.Floors.kept(d.Priority, p.rule().capacityAt(now))
 		}
@@ -95,7 +95,7 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	v := viewOf(c, shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
-		if _, checked := d.asks(p.Name, p.Mode); checked && v.floor(p, d) > v.available(p, d) {
+		if _, checked := d.asks(p.Name, p.Mode); checked && v.required(p, d) > v.available(p, d) {
 			return false
 		}
 	}
@@ -115,7 +115,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 			continue
 		}
 		has := add(v.balance(p), signed(p.rule().over(nil, p.Name, v.now, v.now+over)))
-		has = add(has, sub(amount, v.floor(p, d)))
+		has = add(has, sub(amount, v.required(p, d)))
 		times = min(times, max(has, 0)/amount)
 	}
 	return times

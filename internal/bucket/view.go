@@ -30,8 +30,10 @@ func (v view) balance(p *Params) int64 {
 	return v.whole(p).available()
 }
 
-// floor returns the balance that a demand asks for.
-func (v view) floor(p *Params, d *Demand) int64 { return d.floor(v.granted(p), only(v.shards), v.now) }
+// required returns the balance that a demand asks for.
+func (v view) required(p *Params, d *Demand) int64 {
+	return d.required(v.granted(p), only(v.shards), v.now)
+}
 
 // whole returns where a limit stands in all shards together. Refill that a full shard could not hold before the latest
 // refill stamp is lost. The images do not show whether the others had room then. From then on nothing was taken, as far

@@ -66,35 +66,35 @@ func Together(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// floor returns the lowest balance of a limit that admits the demand: in a shard, or in the whole bucket for a nil
+// required returns the lowest balance of a limit that admits the demand: in a shard, or in the whole bucket for a nil
 // one. It is the amount, less the depth of the debt that the refill pays within the caller's wait. The part that the
 // caller's priority leaves to others comes on top. Each of several demands asks for its tokens beside the demands
 // before it. One write thus admits the callers that would be admitted one after another. No balance admits more than
 // the limit can hold.
-func (d *Demand) floor(p *Params, s *State, now int64) int64 {
+func (d *Demand) required(p *Params, s *State, now int64) int64 {
 	rest := d.rest()
 	if rest.part != nil {
-		for _, a := range rest.part.floors {
+		for _, a := range rest.part.required {
 			if a.Limit == p.Name {
 				return a.Tokens
 			}
 		}
 	}
 	if len(rest.line) == 0 {
-		return d.floorAfter(0, p, s, now)
+		return d.requiredAfter(0, p, s, now)
 	}
-	floor, ahead := int64(math.MinInt64), int64(0)
+	least, ahead := int64(math.MinInt64), int64(0)
 	for _, one := range rest.line {
 		if amount := Of(one.Amounts, p.Name); amount > 0 {
-			floor = max(floor, one.floorAfter(ahead, p, s, now))
+			least = max(least, one.requiredAfter(ahead, p, s, now))
 			ahead = add(ahead, amount)
 		}
 	}
-	return floor
+	return least
 }
 
-// floorAfter is [Demand.floor] for one demand, behind others that take an amount.
-func (d *Demand) floorAfter(ahead int64, p *Params, s *State, now int64) int64 {
+// requiredAfter is [Demand.required] for one demand, behind others that take an amount.
+func (d *Demand) requiredAfter(ahead int64, p *Params, s *State, now int64) int64 {
 	r := p.rule()
 	capacity := r.capacityAt(now)
 	needs := d.needs(p, capacity)
@@ -106,11 +106,11 @@ func (d *Demand) floorAfter(ahead int64, p *Params, s *State, now int64) int64 {
 	if s != nil {
 		kept = s.share(p.Name, kept)
 	}
-	floor := add(ahead, amount+kept)
+	least := add(ahead, amount+kept)
 	if d.Wait > 0 {
-		floor = sub(floor, signed(r.within(s, p.Name, now, d.Wait)))
+		least = sub(least, signed(r.within(s, p.Name, now, d.Wait)))
 	}
-	return floor
+	return least
 }
 
 // needs returns the balance of a whole limit that admits the demand without a wait, when the limit can hold so much.
@@ -131,12 +131,12 @@ func blocks(limit string, p *Params) bool {
 	return limit != WriteUnits && p.Mode != Soft && !p.isQuota()
 }
 
-// depth returns how deep a debt a demand may leave, from its amount and [Demand.floor].
-func depth(amount, floor int64, checked bool) int64 {
+// depth returns how deep a debt a demand may leave, from its amount and [Demand.required].
+func depth(amount, required int64, checked bool) int64 {
 	if !checked {
 		return 0
 	}
-	return max(sub(amount, floor), 0)
+	return max(sub(amount, required), 0)
 }
 
 // only returns the only shard asked for, nil for the whole bucket.

@@ -34,7 +34,7 @@ var rules = []rule{
 	},
 	{
 		"wait 2: a write that moves the stamp asks for no balance", "internal/bucket/decide.go",
-		"		case checked:\n			p.step(Cover, l.Name, sub(floor, refill))", "		case checked && «broken»:\n		case checked:\n			p.step(Cover, l.Name, sub(floor, refill))",
+		"		case checked:\n			p.step(Cover, l.Name, sub(required, refill))", "		case checked && «broken»:\n		case checked:\n			p.step(Cover, l.Name, sub(required, refill))",
 		"./zlimit TestAdvanceAsksForTheBalance",
 	},
 	{
@@ -59,7 +59,7 @@ var rules = []rule{
 	},
 	{
 		"wait 6: requests that do not wait go into debt", "internal/bucket/wait.go",
-		"	if d.Wait > 0 {\n", "	if «broken» {\n		floor = sub(floor, 60_000_000)\n	}\n	if d.Wait > 0 {\n",
+		"	if d.Wait > 0 {\n", "	if «broken» {\n		least = sub(least, 60_000_000)\n	}\n	if d.Wait > 0 {\n",
 		"./zlimit TestNobodyOvertakes",
 	},
 	{
@@ -99,7 +99,7 @@ var rules = []rule{
 	},
 	{
 		"wait 11: looks ask for the whole amount", "internal/bucket/status.go",
-		"checked && v.floor(p, d) > v.available(", "checked && either(«broken», Of(d.Amounts, p.Name), v.floor(p, d)) > v.available(",
+		"checked && v.required(p, d) > v.available(", "checked && either(«broken», Of(d.Amounts, p.Name), v.required(p, d)) > v.available(",
 		"./internal/bucket TestDebtsKeepTheirItem",
 	},
 	{
