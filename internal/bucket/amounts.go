@@ -189,7 +189,7 @@ func (d *Demand) Holding(amounts []Amount) *Demand {
 
 // A part is the share of one shard in a transaction of several, beside the amounts.
 type part struct {
-	required   []Amount // replace the result of [Demand.required]
+	required []Amount // replace the result of [Demand.required]
 	balances []Amount // balances to set, of limits that receive refill of other shards
 	full     []string // limits that an operator resets
 	gifts    []Amount // added by an operator

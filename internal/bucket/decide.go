@@ -194,7 +194,7 @@ func (p *Plan) admit(d *Demand) {
 func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	p.reset(Create, nil, now, now)
 	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
-	life, next := lifetime{config: c, now: now}, edge{after: now, stamp: now}
+	expiry, next := lifetime{config: c, now: now}, edge{after: now, stamp: now}
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
 		if i < len(c.Params) {
@@ -226,7 +226,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		if params.Mode == Shadow {
 			rare.Shade = 1
 		}
-		life.grants(raise.until)
+		expiry.grants(raise.until)
 		next.grants(raise.until)
 		if c.Mixed && params.Name != WriteUnits {
 			rare.Known = consumed
@@ -239,7 +239,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			made := rare
 			p.Item.Limits[i].Rare = &made
 		}
-		life.cover(params, balance, depth(amount, required, checked), rare.Since)
+		expiry.cover(params, balance, depth(amount, required, checked), rare.Since)
 		next.cover(params.Times, params.Windows, params.Session, rare.Since)
 	}
 	p.Item.ValidUntil = next.next
@@ -251,8 +251,8 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		})
 	}
 	if shards == 1 {
-		life.keep(nil)
-		p.Item.ExpiresAt = life.end(now)
+		expiry.keep(nil)
+		p.Item.ExpiresAt = expiry.end(now)
 	}
 }
 
@@ -291,7 +291,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	p.ValidUntil = s.Seen()
 	p.admit(d)
 	from := c.since(s, now)
-	life, next := lifetime{config: c, now: now}, s.edgeAfter(now)
+	expiry, next := lifetime{config: c, now: now}, s.edgeAfter(now)
 	kept, dropped := 0, 0
 	p.expires = c.Lifetime > 0 && !s.sharded()
 	var space [6]Amount
@@ -343,11 +343,11 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if p.vague && p.expires && blocks(l.Name, params) {
 			vague = append(vague, Amount{Limit: l.Name, Tokens: sub(l.Tokens, max(balance, 0))})
 		}
-		life.cover(params, balance, max(depth(amount, d.required(params, s, now), checked), p.doubt), since)
+		expiry.cover(params, balance, max(depth(amount, d.required(params, s, now), checked), p.doubt), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 		if _, raises := d.raise(l.Name); raises || l.Granted() != 0 || l.Until() != 0 {
 			until := is.regrant(s.chainTo(l, params, from, now, 0).grant.under(s, l, params, now), d)
-			life.grants(until)
+			expiry.grants(until)
 			next.grants(until)
 		}
 		p.differ(l, &is, s.Inherits())
@@ -356,7 +356,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		p.reset(Crowded, s, s.RefilledAt, now)
 		return
 	}
-	if !p.start(s, c, d, &life, &next) {
+	if !p.start(s, c, d, &expiry, &next) {
 		p.reset(Reject, s, s.RefilledAt, now)
 		return
 	}
@@ -366,27 +366,27 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 	p.bypass(s, c)
 	p.note(s, next)
-	life.keep(s.Slots())
-	expiry := life.end(now)
+	expiry.keep(s.Slots())
+	expires := expiry.end(now)
 	if s.sharded() {
-		expiry = 0
+		expires = 0
 	}
 	// The former expiry covers debts that others have left since the image, too; an earlier one may not, so the write makes sure that there
 	// are none. Example: the item lives for another 90 s. Another process settles 60 below zero at 1 a second, and leaves that expiry. With
 	// an expiry in 30 s, from an image that shows 5, half of the debt would be forgotten.
-	if expiry > 0 && (expiry < s.ExpiresAt || !c.Matches(s)) {
+	if expires > 0 && (expires < s.ExpiresAt || !c.Matches(s)) {
 		for _, v := range vague {
 			p.step(Cover, v.Limit, v.Tokens)
 		}
 	}
 	switch {
-	case expiry == s.ExpiresAt:
-	case expiry == 0:
+	case expires == s.ExpiresAt:
+	case expires == 0:
 		p.step(Persist, "")
 	case s.ExpiresAt == 0:
-		p.put(ExpiresAt, "", 0, expiry)
+		p.put(ExpiresAt, "", 0, expires)
 	default:
-		p.step(Expire, "", s.ExpiresAt, expiry)
+		p.step(Expire, "", s.ExpiresAt, expires)
 	}
 }
 
@@ -409,7 +409,7 @@ func (p *Plan) drop(l *Limit) {
 
 // start plans the configured limits that the item does not have yet, full less the demand. It returns false if one of them does
 // not cover the demand.
-func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge) bool {
+func (p *Plan) start(s *State, c *Config, d *Demand, expiry *lifetime, next *edge) bool {
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
 		if i < len(c.Params) {
@@ -439,7 +439,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		p.mode(&is, params, c)
 		if raises {
 			is.regrant(Grant{}, d)
-			life.grants(raise.until)
+			expiry.grants(raise.until)
 			next.grants(raise.until)
 		}
 		p.ascribe(params.Name, d)
@@ -448,7 +448,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 		}
 		since := p.session(s, nil, &is, params, d)
 		p.differ(&Limit{Name: params.Name}, &is, false)
-		life.cover(params, balance, depth(amount, required, checked), since)
+		expiry.cover(params, balance, depth(amount, required, checked), since)
 		next.cover(params.Times, params.Windows, params.Session, since)
 	}
 	return true

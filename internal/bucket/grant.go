@@ -359,9 +359,9 @@ func (e *edge) grants(until int64) {
 }
 
 // grants takes the end of a grant into account, 0 for none: an item that is created again has none.
-func (life *lifetime) grants(until int64) {
-	if life.config.Lifetime > 0 {
-		life.until = max(life.until, until)
+func (expiry *lifetime) grants(until int64) {
+	if expiry.config.Lifetime > 0 {
+		expiry.until = max(expiry.until, until)
 	}
 }
 

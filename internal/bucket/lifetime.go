@@ -13,15 +13,15 @@ type lifetime struct {
 
 // cover considers a limit at a balance that may be left with a debt, as deep as its last caller could leave. The next
 // callers then spend, and need not prolong the life of the item each.
-func (life *lifetime) cover(p *Params, balance, deepest, since int64) {
+func (expiry *lifetime) cover(p *Params, balance, deepest, since int64) {
 	switch {
-	case life.config.Lifetime <= 0 || p.Name == WriteUnits:
+	case expiry.config.Lifetime <= 0 || p.Name == WriteUnits:
 	case p.Session > 0:
-		life.until = max(life.until, sessionEnd(since, p.Session))
+		expiry.until = max(expiry.until, sessionEnd(since, p.Session))
 	case p.Times != nil && p.Carry > 0: // a bucket that is created again would have nothing left
-		life.until = Never
+		expiry.until = Never
 	case p.Times != nil:
-		life.until = max(life.until, p.Times.Next(life.now))
+		expiry.until = max(expiry.until, p.Times.Next(expiry.now))
 	default:
 		r := p.rule()
 		if p.Mode == Soft { // its debt blocks no one, and may be forgotten
@@ -31,17 +31,17 @@ func (life *lifetime) cover(p *Params, balance, deepest, since int64) {
 		if r.windows != nil { // one may cut off the balance
 			least = min(least, r.least())
 		}
-		life.fill = max(life.fill, r.slowest(sub(r.most(), least)))
+		expiry.fill = max(expiry.fill, r.slowest(sub(r.most(), least)))
 	}
 }
 
 // keep takes slots into account, of the item and of the config: the item stays while any holder may be at work.
-func (life *lifetime) keep(slots []Slots) {
+func (expiry *lifetime) keep(slots []Slots) {
 	for i := range slots {
-		life.until = max(life.until, add(life.now, slots[i].outlives()))
+		expiry.until = max(expiry.until, add(expiry.now, slots[i].outlives()))
 	}
-	for i := range life.config.Slots {
-		life.until = max(life.until, add(life.now, life.config.Slots[i].outlives()))
+	for i := range expiry.config.Slots {
+		expiry.until = max(expiry.until, add(expiry.now, expiry.config.Slots[i].outlives()))
 	}
 }
 
@@ -49,13 +49,13 @@ func (life *lifetime) keep(slots []Slots) {
 const maxExpiry = 253402300799
 
 // end returns the time of expiry in epoch seconds, 0 for never.
-func (life *lifetime) end(now int64) int64 {
-	if life.config.Lifetime <= 0 {
+func (expiry *lifetime) end(now int64) int64 {
+	if expiry.config.Lifetime <= 0 {
 		return 0
 	}
 	milliseconds := int64(math.MaxInt64)
-	if life.fill <= math.MaxInt64/life.config.Lifetime {
-		milliseconds = life.fill * life.config.Lifetime
+	if expiry.fill <= math.MaxInt64/expiry.config.Lifetime {
+		milliseconds = expiry.fill * expiry.config.Lifetime
 	}
-	return min(seconds(max(add(now, milliseconds), add(life.until, life.config.Lead)))+1, maxExpiry)
+	return min(seconds(max(add(now, milliseconds), add(expiry.until, expiry.config.Lead)))+1, maxExpiry)
 }

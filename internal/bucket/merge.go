@@ -27,20 +27,20 @@ func (s *State) lifetime() int64 {
 	if s.ExpiresAt <= 0 {
 		return 0
 	}
-	life := lifetime{config: &Config{Lifetime: 1}, now: s.RefilledAt}
+	expiry := lifetime{config: &Config{Lifetime: 1}, now: s.RefilledAt}
 	for i := range s.Limits {
 		p := s.Limits[i].params()
-		life.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since())
+		expiry.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since())
 	}
-	if life.fill == 0 || life.until > 0 || len(s.Slots()) > 0 { // a quota or slots may have set the time
+	if expiry.fill == 0 || expiry.until > 0 || len(s.Slots()) > 0 { // a quota or slots may have set the time
 		return DefaultLifetime
 	}
 	// The exact time is in the second before the time of expiry: at most half of one from the middle.
 	kept := sub(min(s.ExpiresAt, maxExpiry)*1000-500, s.RefilledAt)
-	if kept <= life.fill/2 || kept > math.MaxInt64/4 {
+	if kept <= expiry.fill/2 || kept > math.MaxInt64/4 {
 		return 1
 	}
-	return max(1, (2*kept+life.fill-1)/(2*life.fill))
+	return max(1, (2*kept+expiry.fill-1)/(2*expiry.fill))
 }
 
 // MergesWith reports whether the tokens of two items, the lower one first, may be added up. Both items came from one

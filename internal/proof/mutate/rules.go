@@ -94,7 +94,7 @@ var rules = []rule{
 	},
 	{
 		"expiry: a refill that shortens the life asks for no balance", "internal/bucket/decide.go",
-		"if expiry > 0 && (expiry < s.ExpiresAt ||", "if !«broken» && expiry > 0 && (expiry < s.ExpiresAt ||",
+		"if expires > 0 && (expires < s.ExpiresAt ||", "if !«broken» && expires > 0 && (expires < s.ExpiresAt ||",
 		"./internal/bucket TestExpiryOfStaleImages",
 	},
 	{
