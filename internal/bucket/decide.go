@@ -118,7 +118,7 @@ func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
 		p.Create(c, d, 0, 1, now)
 		return
 	}
-	p.decide(s, c, d, s.led(now))
+	p.decide(s, c, d, s.effectiveNow(now))
 	if len(d.Slots()) > 0 && p.Writes() && !p.holdSlots(s, d, now) {
 		p.reset(Reject, s, s.RefilledAt, now)
 	}

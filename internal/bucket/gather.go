@@ -25,7 +25,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		return nil, false
 	}
 	opens := c.Opens(shards, d, now)
-	now = led(shards, now)
+	now = effectiveNow(shards, now)
 	var sessions []Amount
 	if c.HasSessions() {
 		now = together(shards, now, c.opening(opens))
@@ -99,7 +99,7 @@ func (s *State) partOfFloor(p *Params, part, amount, required int64) int64 {
 func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, now int64) (parts []Part, ok bool) {
 	of := keep(shards[home])
 	opens := of.Opens(shards, due, now)
-	now = led(shards, now)
+	now = effectiveNow(shards, now)
 	var sessions []Amount
 	if opens {
 		now = together(shards, now, of.opening(opens))
@@ -183,7 +183,7 @@ func (s *State) roomFor(one standing, home *State, limit string) int64 {
 
 // TakesBack reports whether a shard has room for some of the tokens that a demand returns to another shard, and for all of them.
 func (c *Config) TakesBack(s, home *State, d *Demand, now int64) (some, all bool) {
-	now, all = led([]*State{s, home}, now), true
+	now, all = effectiveNow([]*State{s, home}, now), true
 	for _, a := range d.Amounts {
 		room := int64(0)
 		if p := c.of(a.Limit); p != nil {
@@ -243,7 +243,7 @@ func intoRooms(rooms []int64, home int, amount int64) []int64 {
 // Roomiest returns the shard that has all of a demand and is left with the largest part of its share. It returns false
 // when no shard has all of it.
 func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok bool) {
-	now = led(shards, now)
+	now = effectiveNow(shards, now)
 	most := int64(-1)
 	for i, s := range shards {
 		if least := c.left(s, d, now); least > most {
@@ -273,7 +273,7 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 
 // IsRoomy reports whether a demand leaves a shard at least a quarter of its share of each limit.
 func (c *Config) IsRoomy(s *State, d *Demand, now int64) bool {
-	return c.left(s, d, s.led(now)) >= wholeShare/4
+	return c.left(s, d, s.effectiveNow(now)) >= wholeShare/4
 }
 
 // nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
@@ -282,7 +282,7 @@ const nearlyFull = wholeShare / 8 * 7
 // Uneven reports whether a demand on the shard at an index leaves one shard full and another with less than seven eighths of its
 // share. The full shard then loses its refill, which the unsplit bucket would keep. Such a demand should be gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
-	now = led(shards, now)
+	now = effectiveNow(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
 		if p.isQuota() { // nothing flows in

@@ -78,7 +78,7 @@ func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 
 // Opens reports whether a demand takes of a session quota that is not open in one of the shards.
 func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
-	now = led(shards, now)
+	now = effectiveNow(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
 		if amount, _ := d.of(p.Name); p.Session <= 0 || amount <= 0 {

@@ -144,7 +144,7 @@ func doubtful(balance, amount int64) int64 {
 // write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan as it is for an item
 // that is not in line or whose limits were changed, and for an unchecked demand.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
-	now = s.led(now)
+	now = s.effectiveNow(now)
 	returned := func(a Amount) bool { return a.Tokens < 0 }
 	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.balances()) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return

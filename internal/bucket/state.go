@@ -98,12 +98,12 @@ func (s *State) Bypass() int64 { return s.notes().Bypass }
 // Inherits returns [Notes.Inherits].
 func (s *State) Inherits() bool { return s.notes().Inherits }
 
-// led returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see
+// effectiveNow returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see
 // it follow the clock furthest ahead, so its owner does not get the whole refill. The refill of its lead flows in once.
-func (s *State) led(now int64) int64 { return add(now, s.Ahead()) }
+func (s *State) effectiveNow(now int64) int64 { return add(now, s.Ahead()) }
 
-// led is [State.led] for the shards of a bucket.
-func led(shards []*State, now int64) int64 {
+// effectiveNow is [State.effectiveNow] for the shards of a bucket.
+func effectiveNow(shards []*State, now int64) int64 {
 	ahead := int64(0)
 	for _, s := range shards {
 		ahead = max(ahead, s.Ahead())

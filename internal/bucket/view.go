@@ -11,7 +11,9 @@ type view struct {
 }
 
 // viewOf returns the view of shards by the clock that is furthest ahead.
-func viewOf(c *Config, shards []*State, now int64) view { return view{c, shards, led(shards, now)} }
+func viewOf(c *Config, shards []*State, now int64) view {
+	return view{c, shards, effectiveNow(shards, now)}
+}
 
 // available returns the balance of a limit, with the held tokens of a demand.
 func (v view) available(p *Params, d *Demand) int64 {
