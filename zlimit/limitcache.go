@@ -92,7 +92,7 @@ func newLimitCache(l *RateLimiter) *limitCache {
 	return &limitCache{l: l, sharing: l.table.Sharing(), started: started, loads: map[string]*limitLoad{}}
 }
 
-var _ protocol.Source = (*limitCache)(nil)
+var _ protocol.LimitSource = (*limitCache)(nil)
 
 // For returns the stored limits of a bucket, from memory while they are fresh. In the last fifth of their time they are
 // read again in the background. Past it a request waits for the read, as long as such reads take. When a read is late
@@ -152,7 +152,7 @@ func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resol
 	part := ctx
 	if left, ok := timeLeft(ctx); ok {
 		var cancel context.CancelFunc
-		part, cancel = context.WithTimeout(ctx, left/waitPart)
+		part, cancel = context.WithTimeout(ctx, left/waitDivisor)
 		defer cancel()
 	}
 	done, err := w.Await(part, reading.Shared)
@@ -166,8 +166,8 @@ func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resol
 	}
 }
 
-// waitPart is the part of its time that a request waits for each of its levels whose last limits may hold on.
-const waitPart = 4
+// waitDivisor divides the time that a request has left: it waits the result for each level whose last limits may still be used.
+const waitDivisor = 4
 
 // againAfter is the pause between two reads of the same limits in the background.
 const againAfter = time.Second

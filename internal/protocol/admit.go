@@ -130,7 +130,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		}
 	}
 	began, came := ad.NextEpoch(), ad.comes(r)
-	var foreseen forecast
+	var shadowed forecast
 	w := works.Get().(*work)
 	defer w.recycle()
 	for attempt, rooms := 0, 0; attempt < maxRestarts; {
@@ -138,7 +138,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			w.levels, w.kept = new([1]level), false
 		}
 		levels, err := ad.families.levels(ctx, r, began, w.levels[:0])
-		foreseen.apply(levels)
+		shadowed.apply(levels)
 		for i := range levels {
 			levels[i].begin(rooms, came)
 		}
@@ -162,7 +162,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			err = ad.takeLevels(ctx, levels, takings)
 		}
 		if err == nil {
-			if len(foreseen) > 0 {
+			if len(shadowed) > 0 {
 				ad.Foreseen.Add(1)
 			}
 			to.takings = takings
@@ -173,7 +173,7 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 			to.asks(r.Amounts)
 			return ad.book(ctx, r, to, came)
 		}
-		if foreseen.add(err) {
+		if shadowed.add(err) {
 			continue
 		}
 		var clock *ClockError
@@ -247,7 +247,7 @@ func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []ta
 	if errs, short := ad.taker.areOutOfRation(levels); short {
 		return ad.judge.refuse(ctx, levels, errs)
 	}
-	if ad.judge.foreseen(levels) {
+	if ad.judge.predictsRejection(levels) {
 		if err := ad.judge.refuse(ctx, levels, nil); !errors.Is(err, errRoom) {
 			return err
 		}

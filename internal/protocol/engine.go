@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Table        *table.Table
 	Namespace    func() string // "" until it is known; every call of the store fails until then
-	Source       Source
+	Source       LimitSource
 	Now          func() time.Time
 	SlotTime     func() (now time.Time, wrong time.Duration, known bool) // the clock for slots, and its greatest error; nil for Now
 	Freshness    func([]bucket.Params) int64                             // δ of a bucket, milliseconds
@@ -32,7 +32,7 @@ type Options struct {
 	Mixed        bool          // other clients write the buckets, see [bucket.Config]
 	Sleeper      Sleeper       // of callers that wait for tokens; nil for the clock of the machine
 	SettleLimit  time.Duration // of writes that outlive the caller's context
-	Epoch        *atomic.Int64 // shared by the engines that share a Source
+	Epoch        *atomic.Int64 // shared by the engines that share a LimitSource
 	Logger       *slog.Logger
 
 	// Resized is called for a bucket that this process has split or merged, with the growth of its number of items.
@@ -49,7 +49,7 @@ type Limits struct {
 	Own     bool   // given by the request, without regard to stored limits
 	Epoch   int64  // when a consistent read of them began; 0 for a read that may be moments behind
 	ReadAt  int64  // when the oldest part of them was read, epoch milliseconds
-	Detail  any    // for the Source
+	Detail  any    // for the LimitSource
 
 	Disabled bool // requests are refused, at any limits
 
@@ -72,8 +72,8 @@ func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
 	return &r.Repeated
 }
 
-// A Source keeps the stored limits. It is safe for concurrent use.
-type Source interface {
+// A LimitSource keeps the stored limits. It is safe for concurrent use.
+type LimitSource interface {
 	// For returns the limits of a bucket, from memory while they are fresh. It returns limits without any parameters where
 	// none are stored. It may read the bucket's first item in the same call, see [Memory.Unseen].
 	For(ctx context.Context, b *Bucket) (*Limits, error)

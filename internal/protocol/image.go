@@ -22,7 +22,7 @@ type items struct{ *core }
 type Bucket struct {
 	NS, Entity, Resource string
 
-	Limits atomic.Pointer[Limits]    // for the Source; nil at first
+	Limits atomic.Pointer[Limits]    // for the LimitSource; nil at first
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
 	first          *shard                    // shard 0, the only one of most buckets

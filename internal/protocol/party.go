@@ -47,13 +47,13 @@ func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	p.level, p.fit, p.asks = &whole, fit, asks
 }
 
-// wane shortens the callers' waits to what is left of their time when the next write is judged.
-func (p *party) wane(c *core, asOf int64) {
+// shortenWaits shortens the callers' waits to what is left of their time when the next write is judged.
+func (p *party) shortenWaits(c *core, asOf int64) {
 	if len(p.waiters) == 0 {
-		p.level.wane(c, asOf)
+		p.level.shortenWait(c, asOf)
 	}
 	for _, w := range p.waiters {
-		w.job.level.wane(c, asOf)
+		w.job.level.shortenWait(c, asOf)
 	}
 }
 
@@ -206,8 +206,8 @@ func (*shortage) Error() string { return errShort.Error() }
 // Is reports whether a shortage is errShort.
 func (*shortage) Is(target error) bool { return target == errShort }
 
-// find notes that a shard was found short, for all callers or for some of them.
-func (p *party) find(s *shard, i *image, at int64) {
+// noteShort notes that a shard was found short, for all callers or for some of them.
+func (p *party) noteShort(s *shard, i *image, at int64) {
 	whole := p.short.whole || i.Count() == 1 || p.short.first != nil && p.short.first != s
 	p.short = shortage{cmp.Or(p.short.first, s), i, at, whole}
 }

@@ -104,19 +104,19 @@ func (q *queue[T]) mayBegin(c *core) bool {
 	return true
 }
 
-// A place is the next step of a waiter.
-type place uint8
+// A role is the next step of a waiter.
+type role uint8
 
 const (
-	toWait  place = iota // for the outcome of a write that is shared
-	toWatch              // as the first one who waits: watches those ahead, and waits
-	toWrite              // by itself
-	toServe              // begins the shared writes, which no goroutine makes yet, and waits for the outcome
+	toWait  role = iota // for the outcome of a write that is shared
+	toWatch             // as the first one who waits: watches those ahead, and waits
+	toWrite             // by itself
+	toServe             // begins the shared writes, which no goroutine makes yet, and waits for the outcome
 )
 
 // join puts a waiter into the queue, in the order in which requests came. A request that starts over thus keeps its
 // place, and is not passed again and again.
-func (q *queue[T]) join(c *core, w *waiter[T]) (to place, round int) {
+func (q *queue[T]) join(c *core, w *waiter[T]) (to role, round int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mayBegin(c) {

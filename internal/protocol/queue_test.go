@@ -108,7 +108,7 @@ func TestPaceOfWrites(t *testing.T) {
 			t.Fatal("the first caller does not write by itself")
 		}
 		q.ended(c, &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}, false)
-		for i, want := range []place{toServe, toWatch, toWatch} {
+		for i, want := range []role{toServe, toWatch, toWatch} {
 			if got, _ := q.join(c, claimOf(new(level))); got != want {
 				t.Errorf("join() of caller %d = %d, want %d", i, got, want)
 			}

@@ -18,9 +18,9 @@ type judge struct {
 	memory   *Memory
 }
 
-// foreseen reports whether the last images of one of the levels, however old, reject its demand. Then it is cheaper to look
+// predictsRejection reports whether the last images of one of the levels, however old, reject its demand. Then it is cheaper to look
 // again before the other levels are taken from.
-func (ju *judge) foreseen(levels []level) bool {
+func (ju *judge) predictsRejection(levels []level) bool {
 	now := ju.now()
 	for i := range levels {
 		l := &levels[i]
@@ -87,7 +87,7 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 	}
 	proven := len(errs) > 0
 	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
-		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && ju.foreseen(levels)) {
+		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && ju.predictsRejection(levels)) {
 			return ju.rejection(ctx, levels, ju.views(levels, seen))
 		}
 		return err

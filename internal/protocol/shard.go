@@ -43,7 +43,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			return &CrowdedError{s.Entity, s.Resource}
 		case t.plan.Kind == bucket.Reject && (image.since(p.began) || tk.items.isRecent(s, image, t.at)):
 			s.traffic.fellShort(max(1, len(p.waiters)))
-			p.find(s, image, t.asOf)
+			p.noteShort(s, image, t.asOf)
 			if t.isProof(image) {
 				return p.proof()
 			}
@@ -231,7 +231,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 // judge sets the time by which an image is judged.
 func (t *take) judge(i *image) {
 	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
-	t.wane(t.tk.core, t.at)
+	t.shortenWaits(t.tk.core, t.at)
 }
 
 // mayJudgeAgain reports whether a request that an image rejects by its own clock reading is judged again by a present one. In a bucket that
@@ -337,7 +337,7 @@ func (t *take) look(ctx context.Context, i *image) (*image, error) {
 		t.throttles++
 		return i, nil
 	case IsThrottled(err) && t.plan.Kind == bucket.Reject:
-		t.find(t.s, i, t.asOf)
+		t.noteShort(t.s, i, t.asOf)
 		return nil, errShort
 	}
 	return next, err
@@ -363,7 +363,7 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 		}
 	}
 	if len(t.fit) < len(t.waiters) && latest.since(t.began) { // the others fall short of what those would leave
-		t.find(t.s, latest, t.asOf)
+		t.noteShort(t.s, latest, t.asOf)
 	}
 	return nil, failure
 }

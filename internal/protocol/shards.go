@@ -123,7 +123,7 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 			return ErrContended
 		}
 		v, err := tk.aligner.viewInLine(ctx, p.level, seen)
-		if IsThrottled(err) && tk.judge.foreseen([]level{*p.level}) {
+		if IsThrottled(err) && tk.judge.predictsRejection([]level{*p.level}) {
 			return errShort
 		}
 		if err != nil {
@@ -131,7 +131,7 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 		}
 		seen = tk.looks.seenSince(tk.NextEpoch()) // of the next try: images of this one are outdated then
 		now := tk.now()
-		p.wane(tk.core, now)
+		p.shortenWaits(tk.core, now)
 		p.choose(c, v.states, now)
 		if !c.Covers(v.states, &p.demand, now) {
 			return errShort

@@ -131,7 +131,7 @@ func (sk *slotTaker) takeSlotsFor(ctx context.Context, p *party) error {
 		}
 		if t.choose(); t.isShort() {
 			if image.since(p.began) || sk.items.isRecent(s, image, sk.now()) {
-				p.find(s, image, t.now)
+				p.noteShort(s, image, t.now)
 				return errShort
 			}
 			if image, err = sk.looks.lookSince(ctx, s, p.began); err != nil {

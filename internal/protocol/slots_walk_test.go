@@ -184,10 +184,10 @@ func (p *slotProc) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// For implements [Source].
+// For implements [LimitSource].
 func (p *slotProc) For(context.Context, *Bucket) (*Limits, error) { return p.limits.Load(), nil }
 
-// After implements [Source].
+// After implements [LimitSource].
 func (p *slotProc) After(context.Context, *Bucket, int64) (*Limits, error) {
 	next := *p.walk.limits
 	next.Epoch = p.e.NextEpoch()

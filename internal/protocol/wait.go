@@ -98,9 +98,9 @@ func (a *arrival) lost(c *core, now int64) int64 {
 	return min(now-a.at, (c.elapsed() - a.elapsed).Milliseconds())
 }
 
-// wane shortens the wait of a level's caller to what is left of its time when the level is judged. A request that has no time left does not
+// shortenWait shortens the wait of a level's caller to what is left of its time when the level is judged. A request without time left does not
 // wait any more.
-func (l *level) wane(c *core, asOf int64) {
+func (l *level) shortenWait(c *core, asOf int64) {
 	if l.patience > 0 {
 		l.demand.Wait = max(l.patience-l.came.lost(c, asOf), 0)
 	}

@@ -71,13 +71,13 @@ func TestLostTime(t *testing.T) {
 			{"the first clock was set back", came.at - 10_000, patience},
 		} {
 			l := level{came: came, patience: patience}
-			if l.wane(c, test.asOf); l.demand.Wait != test.waits {
+			if l.shortenWait(c, test.asOf); l.demand.Wait != test.waits {
 				t.Errorf("%s: the request waits %d ms, want %d", test.name, l.demand.Wait, test.waits)
 			}
 		}
 		time.Sleep(time.Second)
 		l := level{came: came, patience: patience}
-		if l.wane(c, c.now()); l.demand.Wait != 0 {
+		if l.shortenWait(c, c.now()); l.demand.Wait != 0 {
 			t.Errorf("a request that has lost its time waits %d ms", l.demand.Wait)
 		}
 	})
