@@ -305,8 +305,8 @@ func (i *configItem) auditEntry(action AuditAction) auditEntry {
 	if within := i.widerOf(); within != "" {
 		made.details.Set("within", expr.S(within))
 	}
-	if seen := i.seen(); seen.ruled.Kind() != expr.KindNone {
-		made.details.Set("cascade", seen.ruled)
+	if seen := i.seen(); seen.cascade.Kind() != expr.KindNone {
+		made.details.Set("cascade", seen.cascade)
 	}
 	if i.days != nil && *i.days != 0 {
 		made.details.Set("audit_retention_days", expr.N(*i.days))

@@ -196,7 +196,7 @@ type configItem struct {
 	managed  *int64 // the version that a file of limits wrote last
 	policy   *string
 	zone     *string
-	said     *expr.Value // whether requests are served; nil where the level cannot say it
+	toggle   *expr.Value // whether requests are served; nil where the level cannot say it
 	cascade  *expr.Value // whether parents are charged; nil where the level cannot say it
 	within   *string     // the wider resource; nil where the level is none of a resource
 	days     *int64      // that audit events are kept; nil where the level does not say
@@ -226,7 +226,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		i.version, i.managed = &resource.ConfigVersion, &resource.ManagedVersion
 		i.within = &resource.Within
 		i.declared, i.policy, i.zone, i.encode = &resource.DeclaredVersion, &resource.OnUnavailable, &resource.Zone, resource.Encode
-		i.said, i.cascade = &resource.Switch, &resource.Cascade
+		i.toggle, i.cascade = &resource.Switch, &resource.Cascade
 	default:
 		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.Entity, Resource: c.storedResource()}}
 		if item != nil {
@@ -235,7 +235,7 @@ func (c configRef) open(item expr.Item) (i *configItem, err error) {
 		i.limits, i.sessions = &entity.Limits, &entity.Sessions
 		i.version, i.managed = &entity.ConfigVersion, &entity.ManagedVersion
 		i.policy, i.zone, i.encode = &entity.OnUnavailable, &entity.Zone, entity.Encode
-		i.said, i.cascade = &entity.Switch, &entity.Cascade
+		i.toggle, i.cascade = &entity.Switch, &entity.Cascade
 	}
 	if layout.Readable(err) != nil {
 		return nil, err
@@ -455,8 +455,8 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, also *int64, b
 			before = i.auditEntry("").details
 		}
 		i.fill(want)
-		if i.said != nil {
-			*i.said = said
+		if i.toggle != nil {
+			*i.toggle = said
 		}
 		if also != nil {
 			*also = *i.version

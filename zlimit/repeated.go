@@ -97,9 +97,9 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	*item.version, *item.policy, *item.zone = made.Version, made.OnUnavailable, made.Zone
 	item.setLimits(made.Limits)
 	if made.Disabled != nil {
-		*item.said = expr.Bool(*made.Disabled)
+		*item.toggle = expr.Bool(*made.Disabled)
 		if made.Bypass {
-			*item.said = SwitchBypassed.value()
+			*item.toggle = SwitchBypassed.value()
 		}
 	}
 	if made.Cascade != nil {

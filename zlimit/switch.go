@@ -41,10 +41,10 @@ func (w Switch) value() expr.Value {
 
 // switchValue returns the value of the item's switch.
 func (i *configItem) switchValue() expr.Value {
-	if i.said == nil {
+	if i.toggle == nil {
 		return expr.Value{}
 	}
-	return *i.said
+	return *i.toggle
 }
 
 // switched returns the item's switch. An unknown text counts as enabled, as other programs have it.
@@ -63,15 +63,15 @@ func (i *configItem) switched() Switch {
 
 // A seenLevel is what a level says besides its limits, as it was read.
 type seenLevel struct {
-	version     int64
-	said, ruled expr.Value
+	version         int64
+	toggle, cascade expr.Value // its switch, and whether parents are charged
 }
 
 // seen returns what the item says now.
 func (i *configItem) seen() (seen seenLevel) {
-	seen.version, seen.said = *i.version, i.switchValue()
+	seen.version, seen.toggle = *i.version, i.switchValue()
 	if i.cascade != nil {
-		seen.ruled = *i.cascade
+		seen.cascade = *i.cascade
 	}
 	return seen
 }
@@ -81,24 +81,24 @@ func (i *configItem) seen() (seen seenLevel) {
 // condition of its own.
 func (i *configItem) unchanged(call interface {
 	Unswitched()
-	Switched(said expr.Value)
+	Switched(to expr.Value)
 	Unruled()
-	Ruled(said expr.Value)
+	Ruled(to expr.Value)
 	Bind() (expr.Bound, error)
 }, system func(version int64) (expr.Bound, error), seen seenLevel,
 ) (expr.Bound, error) {
-	if i.said == nil {
+	if i.toggle == nil {
 		return system(seen.version)
 	}
-	if seen.said.Kind() == expr.KindNone {
+	if seen.toggle.Kind() == expr.KindNone {
 		call.Unswitched()
 	} else {
-		call.Switched(seen.said)
+		call.Switched(seen.toggle)
 	}
-	if seen.ruled.Kind() == expr.KindNone {
+	if seen.cascade.Kind() == expr.KindNone {
 		call.Unruled()
 	} else {
-		call.Ruled(seen.ruled)
+		call.Ruled(seen.cascade)
 	}
 	return call.Bind()
 }
