@@ -294,7 +294,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"keep":              "slots of a bucket; its tokens and its stamp stay as they are",
 		"save":              "alerts of budgets; no bucket",
 		"succeed":           "a bucket that refuses requests and has served none, which gets what another one has",
-		"stamp":             "generation and disabled of items; their tokens stay as they are",
+		"mark":              "generation and disabled of items; their tokens stay as they are",
 	}
 	found := map[string]string{}
 	fset := token.NewFileSet()

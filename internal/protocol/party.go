@@ -50,7 +50,7 @@ func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 // shortenWaits shortens the callers' waits to what is left of their time when the next write is judged.
 func (p *party) shortenWaits(c *core, asOf int64) {
 	if len(p.waiters) == 0 {
-		p.level.shortenWait(c, asOf)
+		p.shortenWait(c, asOf)
 	}
 	for _, w := range p.waiters {
 		w.job.level.shortenWait(c, asOf)
