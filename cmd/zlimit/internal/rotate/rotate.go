@@ -52,7 +52,7 @@ type Rotation struct {
 	Charges  []Charge       `json:"charges"` // what the new entity has less, by this run or one before
 	Settled  []Settlement   `json:"settled,omitempty"`
 	Left     []Left         `json:"left,omitempty"` // that the new ID has, see [Rotation.Look]
-	Children []string       `json:"children"` // that this run moved to the new entity
+	Children []string       `json:"children"`       // that this run moved to the new entity
 	Resumed  string         `json:"resumed,omitempty"`
 	Wait     int64          `json:"wait_seconds,omitempty"` // that a run would wait
 	Repeated bool           `json:"repeated"`               // an earlier run has done all of it
