@@ -74,8 +74,8 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 	run("bucket", "top-up", "ops", "pay", "--add", "usd=90")
 	catchUp()
 	for _, args := range [][]string{{"available", "ops", "pay"}, {"team", "get", "ops"}} {
-		if out := run(args...); strings.Contains(out, "cut") || !strings.Contains(out, "$140") {
-			t.Errorf("after the top-up %v shows\n%s, want $140 without a note", args, out)
+		if out := run(args...); strings.Contains(out, "cut") || !strings.Contains(out, "$140") || !strings.Contains(out, " $200 + $90 ") {
+			t.Errorf("after the top-up %v shows\n%s, want $140 of $200 + $90 without a note", args, out)
 		}
 	}
 }

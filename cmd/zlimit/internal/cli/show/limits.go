@@ -34,7 +34,7 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool, capacity func(
 	}
 	var rows [][]string
 	for _, s := range statuses {
-		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), capacity(&s) + beyond(s), Refill(s.Limit) + foreseen(s)}
+		row := []string{s.Limit.Name, Amount(s.Limit.Name, s.Available), capacity(&s) + Beyond(s), Refill(s.Limit) + foreseen(s)}
 		if wider {
 			row = slices.Insert(row, 0, s.Resource)
 		}
@@ -82,9 +82,9 @@ func Queue(d time.Duration) string {
 	return Brief(d)
 }
 
-// beyond returns what a limit may hold beyond its capacity: what was carried into its period, and what was granted, and until when; "" for
+// Beyond returns what a limit may hold beyond its capacity: what was carried into its period, and what was granted, and until when; "" for
 // nothing.
-func beyond(s zlimit.Status) string {
+func Beyond(s zlimit.Status) string {
 	carried := ""
 	if s.Carried > 0 {
 		carried = " + " + Amount(s.Limit.Name, s.Carried) + " carried"

@@ -110,7 +110,7 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 
 // rowOf returns the row of a budget.
 func rowOf(whose string, s *zlimit.Status, raised []budgets.Raised) []string {
-	return []string{whose, s.Resource, show.Amount(s.Limit.Name, s.Available), budgets.Capacity(raised, s), show.Refill(s.Limit)}
+	return []string{whose, s.Resource, show.Amount(s.Limit.Name, s.Available), budgets.Capacity(raised, s) + show.Beyond(*s), show.Refill(s.Limit)}
 }
 
 // statuses returns where the budgets of the team and of its keys stand.
