@@ -95,7 +95,7 @@ func (p *Past) terms(ctx context.Context, s *zlimit.Status, since, now time.Time
 		if former == "" {
 			return ids, all, nil
 		}
-		id, until = former, from
+		id, until = former, from.Add(time.Second) // the record has whole seconds
 	}
 }
 
