@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -17,6 +18,11 @@ const (
 	FromKey  = hindsight.RotatedFrom // of the new entity: the old one
 	StageKey = "rotation_stage"      // of the new entity: the stage under way; absent once the rotation is done
 )
+
+// IsKey reports whether metadata of a name is what a rotation keeps in the records of both entities.
+func IsKey(name string) bool {
+	return name == ToKey || name == FromKey || strings.HasPrefix(name, "rotation_")
+}
 
 // StageOpening is the last stage of a rotation: the new entity gets limits, balances and switches, and serves requests.
 const StageOpening = "opening"

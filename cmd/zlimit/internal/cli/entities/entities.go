@@ -144,6 +144,11 @@ move changes.`,
 					return shell.Usagef("entity update: --without %s and --metadata %s exclude each other", key, key)
 				}
 			}
+			for _, key := range slices.Concat(without, slices.Sorted(maps.Keys(given))) {
+				if successor.IsKey(key) {
+					return shell.Usagef("entity update: metadata %s is what entity rotate keeps of a rotation, and not to be changed", key)
+				}
+			}
 			updated, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (e zlimit.Entity, err error) {
 				for range updateTries {
 					if e, err = l.Entities.Get(ctx, args[0]); err != nil {
