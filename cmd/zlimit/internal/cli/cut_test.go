@@ -55,7 +55,7 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 	says(run("available", "ops", "pay"), unknown)
 	catchUp()
 	const known = `usd of ops for pay was \$60 from \S+Z to \S+Z, which cut what is left: \$60 of \$200 are used, as counted to \S+Z; ` +
-		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then`
+		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then; top-ups and resets of the period are not counted`
 	says(run("available", "ops", "pay"), known)
 	says(run("team", "get", "ops"), known)
 	run("limits", "set", "--entity", "idle", "--resource", "pay", "--limit", "usd=200/month@UTC")
