@@ -61,7 +61,7 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 	run("limits", "set", "--entity", "idle", "--resource", "pay", "--limit", "usd=200/month@UTC")
 	run("acquire", "idle", "pay", "--consume", "usd=30")
 	catchUp()
-	if out := run("capacity", "pay", "--cuts"); strings.Contains(out, "idle") || strings.Count(out, "top-up") != 1 {
+	if out := run("capacity", "pay", "--cuts"); strings.Contains(out, "idle") || strings.Count(out, "bucket top-up") != 1 {
 		t.Errorf("the cuts are\n%s, want that of ops alone", out)
 	} else {
 		says(out, known)
