@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,10 +222,10 @@ func TestWaitsDoNotAwaitRefunds(t *testing.T) {
 				}
 				child.Consume = zlimit.Amounts{"rpd": 70}
 				acquire(t, other, child)
-				writes := 0
+				var writes atomic.Int32
 				d.fault.Store(of("parent", func(_ context.Context, _ string, write bool) error {
 					if write {
-						if writes++; writes > 1 { // the refund
+						if writes.Add(1) > 1 { // the refund
 							time.Sleep(1500 * time.Millisecond)
 						}
 					}
@@ -242,7 +243,7 @@ func TestWaitsDoNotAwaitRefunds(t *testing.T) {
 				if took := time.Since(began); err == nil || took > 240*time.Millisecond {
 					t.Errorf("Wait() = %v after %v, want an error after 200ms", err, took)
 				}
-				if writes < 2 {
+				if writes.Load() < 2 {
 					t.Error("the parent is not given back its tokens")
 				}
 				closeLimiters(t, l, other)
