@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -54,11 +55,17 @@ const keptEvents = 90 * 24 * time.Hour
 
 // beganWith reports whether it is known that the running period of a budget began with its present amount: the audit log has no change of
 // the amount since. It is not known where the log does not reach back so far, or cannot be read. It costs reads of up to three levels, and
-// of the entity's events since the period began.
+// of the entity's events since the period began, and of its record.
 func beganWith(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, s *zlimit.Status, now time.Time) bool {
 	since, ok := beginning(s, now)
 	if !ok {
 		return false
+	}
+	if at.Entity != "" {
+		e, err := successor.Record(ctx, l, at.Entity)
+		if err != nil || e.Metadata[successor.FromKey] != "" && e.CreatedAt.After(since) { // its period began with the budget of its former ID
+			return false
+		}
 	}
 	system, err := l.Limits.Get(ctx, zlimit.Level{})
 	if err != nil || !since.IsZero() && now.Sub(since) > cmp.Or(system.AuditRetention, keptEvents) {
