@@ -132,8 +132,8 @@ func TestGrantRepeated(t *testing.T) {
 		if _, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", OperationID: "weekend"}); err == nil {
 			t.Error("a reset with the ID of a grant is done")
 		}
-		if told := count(actions(t, l, "key-1"), zlimit.ActionBucketToppedUp); told != 2 {
-			t.Errorf("%d events tell of top-ups, want two", told)
+		if events := count(actions(t, l, "key-1"), zlimit.ActionBucketToppedUp); events != 2 {
+			t.Errorf("%d events record top-ups, want two", events)
 		}
 	})
 }

@@ -142,8 +142,8 @@ func TestResetOnce(t *testing.T) {
 		if invalid(err).Field != "operation id" {
 			t.Errorf("%+v: another operation with the ID = %v", fault, err)
 		}
-		if told := count(actions(t, l, "key-1"), zlimit.ActionBucketReset); told != 1 {
-			t.Errorf("%+v: %d events tell of the reset, want one", fault, told)
+		if events := count(actions(t, l, "key-1"), zlimit.ActionBucketReset); events != 1 {
+			t.Errorf("%+v: %d events record the reset, want one", fault, events)
 		}
 	}
 }
@@ -238,11 +238,11 @@ func TestResetOfOthers(t *testing.T) {
 
 // TestResetTells checks that an observer and the audit events report a reset, and one that fails.
 func TestResetTells(t *testing.T) {
-	var told []zlimit.Event
+	var seen []zlimit.Event
 	c := newClock()
 	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithPrincipal("ann"), zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
 		if e.Kind == zlimit.EventManual {
-			told = append(told, e)
+			seen = append(seen, e)
 		}
 	}))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
@@ -251,8 +251,8 @@ func TestResetTells(t *testing.T) {
 	if _, err := l.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "key-1", Resource: "gpt-4", Limits: []string{"none"}}); err == nil {
 		t.Fatal("a limit that does not exist is reset")
 	}
-	if len(told) != 2 || told[0].Operation != "reset" || told[0].Entity != "key-1" || told[0].Amounts[0] != (zlimit.Amount{Limit: "rpd", Tokens: 70}) || told[1].Result != zlimit.ResultInvalid {
-		t.Errorf("the observer is told %+v", told)
+	if len(seen) != 2 || seen[0].Operation != "reset" || seen[0].Entity != "key-1" || seen[0].Amounts[0] != (zlimit.Amount{Limit: "rpd", Tokens: 70}) || seen[1].Result != zlimit.ResultInvalid {
+		t.Errorf("the observer sees %+v", seen)
 	}
 	all := events(t, l, "key-1", zlimit.AuditQuery{})
 	last := all[len(all)-1]
@@ -405,8 +405,8 @@ func TestOperationsAtOnce(t *testing.T) {
 			if want := min(100-test.taken+25, 100); available(t, first, "rpd") != want {
 				t.Errorf("%d rpd are available, want %d", available(t, first, "rpd"), want)
 			}
-			if told := count(actions(t, first, "key-1"), zlimit.ActionBucketToppedUp); told != 1 {
-				t.Errorf("%d events tell of the top-up, want one", told)
+			if events := count(actions(t, first, "key-1"), zlimit.ActionBucketToppedUp); events != 1 {
+				t.Errorf("%d events record the top-up, want one", events)
 			}
 		})
 	}

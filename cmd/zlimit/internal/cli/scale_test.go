@@ -112,12 +112,12 @@ func TestScaleArguments(t *testing.T) {
 	}
 	refused("--file is missing", "2")
 	refused("-1: a number must not be negative", "-1", "-f", file)
-	byHand := filepath.Join(t.TempDir(), "hand.yaml")
-	check.Fatal(t, "WriteFile()", os.WriteFile(byHand, []byte("system:\n  limits:\n    rpm: 10/min\n"), 0o600))
+	written := filepath.Join(t.TempDir(), "written.yaml")
+	check.Fatal(t, "WriteFile()", os.WriteFile(written, []byte("system:\n  limits:\n    rpm: 10/min\n"), 0o600))
 	header := "# limits of factor 1 of " + dsn + ", namespace default"
-	refused(fmt.Sprintf("a file that you wrote begins with the line %q", header), "2", "-f", byHand)
-	check.Fatal(t, "WriteFile()", os.WriteFile(byHand, []byte(header+"\nsystem:\n  limits:\n    rpm: 10/min\n"), 0o600))
-	if r := command(t, "", "limits", "scale", "2", "-f", byHand, "--yes", "--store", dsn); r.code != 0 {
+	refused(fmt.Sprintf("a file that you wrote begins with the line %q", header), "2", "-f", written)
+	check.Fatal(t, "WriteFile()", os.WriteFile(written, []byte(header+"\nsystem:\n  limits:\n    rpm: 10/min\n"), 0o600))
+	if r := command(t, "", "limits", "scale", "2", "-f", written, "--yes", "--store", dsn); r.code != 0 {
 		t.Errorf("a file that names the store: %+v", r)
 	}
 }

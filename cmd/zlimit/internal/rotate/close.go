@@ -33,13 +33,13 @@ func (r *rotator) close(ctx context.Context) error {
 	if err := r.stamp(ctx, r.done.To, of.resources); err != nil {
 		return err
 	}
-	anew, err := r.suspend(ctx)
+	again, err := r.suspend(ctx)
 	if err != nil {
 		return err
 	}
 	rest := keptFor
 	if of.open {
-		if rest, err = r.keepSince(ctx, anew); err != nil {
+		if rest, err = r.keepSince(ctx, again); err != nil {
 			return err
 		}
 	}

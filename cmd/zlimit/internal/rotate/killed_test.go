@@ -21,8 +21,8 @@ type change struct {
 	name   string
 	limits []string // of the resource models of the old entity; nil for the limits as they are
 	hand   func(w *world, l *zlimit.RateLimiter, entity string)
-	of     string // the resource that is changed by hand
-	toNew  bool   // by hand on the new entity
+	of     string // the resource that is changed manually
+	toNew  bool   // manually, on the new entity
 }
 
 var changes = []change{
@@ -46,16 +46,16 @@ var changes = []change{
 }
 
 func topUp(w *world, l *zlimit.RateLimiter, entity string) {
-	w.byHand(l.Limits.TopUp(w.t.Context(), zlimit.TopUpRequest{Entity: entity, Resource: "models", Amounts: zlimit.Amounts{"usd": 70_000_000_000}}))
+	w.manual(l.Limits.TopUp(w.t.Context(), zlimit.TopUpRequest{Entity: entity, Resource: "models", Amounts: zlimit.Amounts{"usd": 70_000_000_000}}))
 }
 
 func topUpUntil(w *world, l *zlimit.RateLimiter, entity string) {
 	until := w.now.Add(20 * 24 * time.Hour)
-	w.byHand(l.Limits.TopUp(w.t.Context(), zlimit.TopUpRequest{Entity: entity, Resource: "gpt", Amounts: zlimit.Amounts{"credit": 1000}, Until: until}))
+	w.manual(l.Limits.TopUp(w.t.Context(), zlimit.TopUpRequest{Entity: entity, Resource: "gpt", Amounts: zlimit.Amounts{"credit": 1000}, Until: until}))
 }
 
 func reset(w *world, l *zlimit.RateLimiter, entity string) {
-	w.byHand(l.Limits.Reset(w.t.Context(), zlimit.ResetRequest{Entity: entity, Resource: "models"}))
+	w.manual(l.Limits.Reset(w.t.Context(), zlimit.ResetRequest{Entity: entity, Resource: "models"}))
 }
 
 func use(w *world, l *zlimit.RateLimiter, entity string) {
@@ -66,8 +66,8 @@ func use(w *world, l *zlimit.RateLimiter, entity string) {
 	}
 }
 
-// byHand takes the result of a manual change, which a bucket without the limit refuses.
-func (w *world) byHand(_ zlimit.BucketChange, err error) {
+// manual takes the result of a manual change, which a bucket without the limit refuses.
+func (w *world) manual(_ zlimit.BucketChange, err error) {
 	var invalid *zlimit.ValidationError
 	if err != nil && !errors.As(err, &invalid) {
 		w.t.Errorf("a manual change = %v", err)
@@ -101,7 +101,7 @@ func (w *world) tenants(l *zlimit.RateLimiter) {
 	}
 }
 
-// make makes a change of the old entity or the new one, and of the twin, if it holds for the new one. What is done by hand to a bucket of the
+// make makes a change of the old entity or the new one, and of the twin, if it holds for the new one. What is done manually to a bucket of the
 // old one, once that of the new one serves requests, does not. Nor does what is done to a bucket of the new one before.
 func (w *world) make(c change, l *zlimit.RateLimiter) {
 	w.t.Helper()

@@ -116,7 +116,7 @@ func textOf(c *zlimit.Config) string {
 
 // suspend makes all levels of the old entity refuse requests, but those that serve them whatever their limits hold: there is no budget to
 // be carried over. The last stage suspends them. It reports whether any level was not suspended before.
-func (r *rotator) suspend(ctx context.Context) (anew bool, err error) {
+func (r *rotator) suspend(ctx context.Context) (again bool, err error) {
 	levels, err := r.levels(ctx, r.done.From)
 	if err != nil {
 		return false, err
@@ -126,12 +126,12 @@ func (r *rotator) suspend(ctx context.Context) (anew bool, err error) {
 		if said := stored.Switch; said == zlimit.SwitchBypassed || said == zlimit.SwitchInherit && resource != "" {
 			continue
 		}
-		anew = anew || stored.Switch != zlimit.SwitchDisabled
+		again = again || stored.Switch != zlimit.SwitchDisabled
 		if err := r.disable(ctx, resource); err != nil {
-			return anew, err
+			return again, err
 		}
 	}
-	return anew, nil
+	return again, nil
 }
 
 // disable suspends a level of the old entity. A level that is suspended already may have buckets that are not marked yet.

@@ -18,7 +18,7 @@ type suspension struct {
 
 // keepSince notes since when the old entity is suspended, unless a run before has noted it and this run has found it so. It returns how long
 // processes may still have other switches in memory. A clock that is behind the one of that run makes the wait no longer than a whole one.
-func (r *rotator) keepSince(ctx context.Context, anew bool) (rest time.Duration, err error) {
+func (r *rotator) keepSince(ctx context.Context, again bool) (rest time.Duration, err error) {
 	now := suspension{Since: r.now().UTC()}
 	levels, err := r.levels(ctx, r.done.From)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *rotator) keepSince(ctx context.Context, anew bool) (rest time.Duration,
 	if err := r.decode(SinceKey, &kept); err != nil {
 		return 0, err
 	}
-	if !anew && !kept.Since.IsZero() && kept.Versions == now.Versions {
+	if !again && !kept.Since.IsZero() && kept.Versions == now.Versions {
 		return min(kept.Since.Add(keptFor).Sub(now.Since), keptFor), nil
 	}
 	return keptFor, r.keep(ctx, func(metadata map[string]string) {

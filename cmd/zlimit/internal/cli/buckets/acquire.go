@@ -166,24 +166,24 @@ func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFl
 }
 
 func reject(sh *shell.Shell, e *zlimit.ExceededError, raised []budgets.Raised, wait waitFlag) error {
-	told := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e), Raised: raised}
+	rejected := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e), Raised: raised}
 	after := e.RetryAfter()
 	if after < zlimit.Never {
 		seconds := grammar.Seconds(after)
-		told.RetryAfterSeconds = &seconds
+		rejected.RetryAfterSeconds = &seconds
 	}
-	return sh.Print(told, func(p *show.Page) {
+	return sh.Print(rejected, func(p *show.Page) {
 		switch {
-		case !told.Possible:
-			p.Linef("rejected by %v: more than the limit holds, it can never succeed", told.RefusedBy[0])
-		case told.NeedsTopUp:
+		case !rejected.Possible:
+			p.Linef("rejected by %v: more than the limit holds, it can never succeed", rejected.RefusedBy[0])
+		case rejected.NeedsTopUp:
 			by := e.Violations()[0]
 			missing := show.Amount(by.Limit.Name, by.Requested+by.Kept-by.Available)
-			p.Linef("rejected by %v: not enough until it is topped up, by at least %s", told.RefusedBy[0], missing)
+			p.Linef("rejected by %v: not enough until it is topped up, by at least %s", rejected.RefusedBy[0], missing)
 		case wait.given:
-			p.Linef("rejected by %v: the wait would be %v, until %s", told.RefusedBy[0], after, instant(sh.Now().Add(after)))
+			p.Linef("rejected by %v: the wait would be %v, until %s", rejected.RefusedBy[0], after, instant(sh.Now().Add(after)))
 		default:
-			p.Linef("rejected by %v, retry after %s", told.RefusedBy[0], show.Brief(after))
+			p.Linef("rejected by %v, retry after %s", rejected.RefusedBy[0], show.Brief(after))
 		}
 		budgets.Print(p, e.Statuses, true, raised)
 	})
@@ -191,23 +191,23 @@ func reject(sh *shell.Shell, e *zlimit.ExceededError, raised []budgets.Raised, w
 
 func admit(sh *shell.Shell, got granted, wait waitFlag) error {
 	lease := got.lease
-	told := admission{Admitted: true, Degraded: lease.Degraded(), Consumed: lease.Consumed()}
+	rejected := admission{Admitted: true, Degraded: lease.Degraded(), Consumed: lease.Consumed()}
 	if wait.given {
 		seconds := grammar.Seconds(got.waited)
-		told.WaitedSeconds = &seconds
+		rejected.WaitedSeconds = &seconds
 	}
-	return sh.Print(told, func(p *show.Page) {
+	return sh.Print(rejected, func(p *show.Page) {
 		after := ""
 		if got.waited > 0 {
 			after = " after " + show.Brief(got.waited)
 		}
-		if told.Degraded {
+		if rejected.Degraded {
 			p.Linef("admitted%s uncounted, the store is unavailable", after)
 			return
 		}
 		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(told.Consumed)) {
-			parts = append(parts, name+"="+show.Amount(name, told.Consumed[name]))
+		for _, name := range slices.Sorted(maps.Keys(rejected.Consumed)) {
+			parts = append(parts, name+"="+show.Amount(name, rejected.Consumed[name]))
 		}
 		p.Linef("admitted%s, consumed %s", after, strings.Join(parts, " "))
 	})
