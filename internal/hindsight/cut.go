@@ -2,6 +2,7 @@ package hindsight
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"time"
 
@@ -15,10 +16,10 @@ const maxLag = time.Minute
 type Cut struct {
 	To          int64     // the least amount meanwhile, tokens
 	From, Until time.Time // when the budget was less than that of the period
-	Budget      int64     // what the period has without the cut, beside top-ups and grants, tokens
+	Budget      int64     // what the period has without the cut, beside what top-ups and resets add, tokens
 	Used        int64     // by the period, rounded up, tokens; as far as it is counted
 	Counted     time.Time // how far usage is counted; the zero time where it is not complete, and does not show Used and Missing
-	Missing     int64     // that brings the balance to the budget less what is used, tokens
+	Missing     int64     // that brings the balance to the budget and what was added before the cut ended, less what is used, tokens
 }
 
 // CutOf returns the cut of a budget in its running period, and false if there is none, or usage shows that it took nothing. It costs what
@@ -42,17 +43,45 @@ func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now tim
 		return c, err == nil, err
 	}
 	c.Counted = complete.To
-	used := 0.0
+	used, added := 0.0, 0.0
 	for _, id := range ids {
 		more, err := p.used(ctx, id, s, since, now)
 		if err != nil {
 			return c, false, err
 		}
 		used += more
+		if more, err = p.added(ctx, id, s, since, c.Until); err != nil {
+			return c, false, err
+		}
+		added += more
 	}
 	c.Used = int64(math.Ceil(used))
-	c.Missing = c.Budget + s.Carried - c.Used - s.Available
+	c.Missing = c.Budget + s.Carried + int64(added) - c.Used - s.Available
 	return c, c.Missing > 0, nil
+}
+
+// added returns what top-ups and resets of a bucket have added to a limit in a time, tokens. Later ones make up for the cut.
+func (p *Past) added(ctx context.Context, entity string, s *zlimit.Status, since, until time.Time) (sum float64, err error) {
+	events, err := p.all(ctx, entity)
+	for i := range events {
+		e := &events[i]
+		isManual := e.Action == zlimit.ActionBucketToppedUp || e.Action == zlimit.ActionBucketReset
+		if !isManual || e.Resource != s.Resource || e.Time.Before(since) || !e.Time.Before(until) {
+			continue
+		}
+		amounts, _ := e.Details["amounts"].(map[string]any)
+		switch n := amounts[s.Limit.Name].(type) {
+		case int64:
+			sum += float64(n)
+		case json.Number: // not whole
+			part, err := n.Float64()
+			if err != nil {
+				return 0, err
+			}
+			sum += part
+		}
+	}
+	return sum, err
 }
 
 // cutIn looks for amounts below the one before them, below the first one and below the present one.

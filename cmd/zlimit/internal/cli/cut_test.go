@@ -55,7 +55,7 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 	says(run("available", "ops", "pay"), unknown)
 	catchUp()
 	const known = `usd of ops for pay was \$60 from \S+Z to \S+Z, which cut what is left: \$60 of \$200 are used, as counted to \S+Z; ` +
-		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then; top-ups and resets of the period are not counted`
+		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then`
 	says(run("available", "ops", "pay"), known)
 	says(run("team", "get", "ops"), known)
 	run("limits", "set", "--entity", "idle", "--resource", "pay", "--limit", "usd=200/month@UTC")
@@ -76,6 +76,22 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 	for _, args := range [][]string{{"available", "ops", "pay"}, {"team", "get", "ops"}} {
 		if out := run(args...); strings.Contains(out, "cut") || !strings.Contains(out, "$140") || !strings.Contains(out, " $200 + $90 ") {
 			t.Errorf("after the top-up %v shows\n%s, want $140 of $200 + $90 without a note", args, out)
+		}
+	}
+	for name, manual := range map[string][]string{"topped": {"top-up", "--add", "usd=30"}, "reset": {"reset"}} {
+		of := []string{"--entity", name, "--resource", "pay", "--limit"}
+		run(append(append([]string{"limits", "set"}, of...), "usd=200/month@UTC")...)
+		run("acquire", name, "pay", "--consume", "usd=15")
+		run(append([]string{"bucket", manual[0], name, "pay"}, manual[1:]...)...)
+		run(append(append([]string{"limits", "set"}, of...), "usd=20/month@UTC")...)
+		run("acquire", name, "pay", "--consume", "usd=2")
+		run(append(append([]string{"limits", "set"}, of...), "usd=200/month@UTC")...)
+		catchUp()
+		missing := map[string]string{"topped": "165", "reset": "180"}[name] // 215 and 200 less what the cut left of it
+		says(run("available", name, "pay"), "zlimit bucket top-up "+name+" pay --add usd="+missing+" adds what the cut took")
+		run("bucket", "top-up", name, "pay", "--add", "usd="+missing)
+		if out := run("available", name, "pay"); strings.Contains(out, "cut") {
+			t.Errorf("after the top-up of %s:\n%s", name, out)
 		}
 	}
 }

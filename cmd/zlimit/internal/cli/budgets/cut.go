@@ -54,6 +54,6 @@ func (c *Cut) Line() string {
 			"once an aggregator has counted the usage until then", c.Entity, c.Resource)
 	}
 	return line + fmt.Sprintf("cut what is left: %s of %s are used, as counted to %s; zlimit bucket top-up %s %s --add %s=%s adds what the cut took, "+
-		"less what was used since then; top-ups and resets of the period are not counted", amount(c.Used), amount(c.Budget), c.Counted.UTC().Format(time.RFC3339),
+		"less what was used since then", amount(c.Used), amount(c.Budget), c.Counted.UTC().Format(time.RFC3339),
 		c.Entity, c.Resource, c.Limit, grammar.FormatAmount(c.Limit, c.Missing))
 }
