@@ -92,24 +92,21 @@ func (p *place) has() error { return p.refuse("has the new ID %s: name that one"
 // becoming the new ID of another one, whose buckets hold until the end of the rotation. It costs a read, and one more for an entity that was rotated.
 func CheckBucket(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
 	p, err := placeOf(ctx, l, entity)
-	switch {
-	case err != nil:
-		return err
-	case p.from != "":
-		return p.becoming()
-	case p.done():
-		return p.has()
-	case p.known && p.stage == StageOpening:
+	if err == nil && p.known && p.stage == StageOpening && p.from == "" {
 		return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first, and name %s then", p.to, p.entity, p.to, p.to)
-	default: // the rotation carries it over
-		return nil
 	}
+	return p.change(err)
 }
 
 // CheckLimits returns a [*zlimit.ValidationError] if limits or children that an entity gets have no effect: the entity has a new ID, or is
 // becoming the new ID of another one, whose limits it gets. It costs as much as [CheckBucket]. A level without an entity has none.
 func CheckLimits(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
 	p, err := placeOf(ctx, l, entity)
+	return p.change(err)
+}
+
+// change returns an error for an entity of which a change has no effect, or the error of reading its place. Before, a rotation carries the change over.
+func (p *place) change(err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -117,7 +114,7 @@ func CheckLimits(ctx context.Context, l *zlimit.RateLimiter, entity string) erro
 		return p.becoming()
 	case p.done():
 		return p.has()
-	default: // the rotation copies them
+	default:
 		return nil
 	}
 }
