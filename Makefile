@@ -120,10 +120,9 @@ infra: engine infra-tools ## check the template of a deployment with cfn-lint, c
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
 	ZLIMIT_ZAE='$(INFRA)/zae/bin/python' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run Sibling $(TESTFLAGS) ./zlimit ./cmd/zlimit/internal/migrate
 
-generate: ## regenerate *_gen.go, *.pb.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
+generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...
 	$(GO) generate -C examples ./...
-	$(GO) generate -C server ./...
 
 api: ## list what the packages of all modules export to users in docs/api.txt; make test fails when that is stale
 	$(GO) run ./gen/api

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 snapshot() {
-	git ls-files --cached --others --exclude-standard -- '*_gen.go' '*_gen_test.go' '*.pb.go' docs/schema.md docs/api.txt stack/template.yaml | sort -u |
+	git ls-files --cached --others --exclude-standard -- '*_gen.go' '*_gen_test.go' docs/schema.md docs/api.txt stack/template.yaml | sort -u |
 		while IFS= read -r file; do
 			if [ -f "$file" ]; then
 				printf '%s %s\n' "$(git hash-object -- "$file")" "$file"
@@ -21,7 +21,6 @@ snapshot() {
 snapshot >"$work/before"
 "${GO:-go}" generate ./...
 "${GO:-go}" generate -C examples ./...
-"${GO:-go}" generate -C server ./...
 "${GO:-go}" run ./gen/api
 snapshot >"$work/after"
 

@@ -17,6 +17,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
@@ -214,9 +215,11 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), ask)
 	check.Fatal(t, "ShouldRateLimit()", err)
 	const service = "/kuadrant.service.ratelimit.v1.RateLimitService/"
-	var reserved kuadrant.ReserveResponse
-	err = conn.Invoke(t.Context(), service+"Reserve", &kuadrant.ReserveRequest{Domain: "d", Descriptors: request("ben").Descriptors, Amount: 50}, &reserved)
-	check.Fatal(t, "Invoke()", err)
+	reserve, reserved := kuadrant.New("ReserveRequest").With("amount", uint64(50)), kuadrant.New("ReserveResponse")
+	data, err := proto.Marshal(request("ben")) // domain and descriptors have the same numbers
+	check.Fatal(t, "proto.Marshal()", err)
+	check.Fatal(t, "proto.Unmarshal()", proto.UnmarshalOptions{Merge: true}.Unmarshal(data, reserve))
+	check.Fatal(t, "Invoke()", conn.Invoke(t.Context(), service+"Reserve", reserve, reserved))
 	names := s.limiter.Resources.List(t.Context())
 	count := func() (n int) {
 		for of, err := range names {
@@ -237,8 +240,8 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	if n := count(); n != 1 {
 		t.Errorf("%d leases of gateways are open after a settlement, want 1", n)
 	}
-	commit := &kuadrant.CommitRequest{Domain: "d", ReservationId: reserved.ReservationId, ActualAmount: 40}
-	check.Fatal(t, "Invoke()", conn.Invoke(t.Context(), service+"Commit", commit, new(kuadrant.CommitResponse)))
+	commit := kuadrant.New("CommitRequest").With("reservation_id", reserved.Value("reservation_id").String()).With("actual_amount", uint64(40))
+	check.Fatal(t, "Invoke()", conn.Invoke(t.Context(), service+"Commit", commit, kuadrant.New("CommitResponse")))
 	if n := count(); n != 0 {
 		t.Errorf("%d leases of gateways are open after a commit, want none", n)
 	}

@@ -87,5 +87,3 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.61.1 // indirect
 )
-
-tool google.golang.org/protobuf/cmd/protoc-gen-go

@@ -10,6 +10,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
@@ -19,34 +22,37 @@ import (
 // A reserver is Kuadrant's service, over the limits of a [Service].
 type reserver struct{ *Service }
 
-// kuadrantName is the name of the service.
-var kuadrantName = string(kuadrant.File_kuadrant_kuadrant_proto.Services().Get(0).FullName())
-
-// kuadrantService is the service as kuadrant.proto has it.
-var kuadrantService = grpc.ServiceDesc{
-	ServiceName: kuadrantName,
-	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{
-		method("CheckRateLimit", reserver.CheckRateLimit), method("Report", reserver.Report),
-		method("Reserve", reserver.Reserve), method("Commit", reserver.Commit),
-	},
+// register serves the methods of the service as kuadrant.proto has it.
+func (s reserver) register(server grpc.ServiceRegistrar) {
+	service := kuadrant.File().Services().Get(0)
+	of := grpc.ServiceDesc{ServiceName: string(service.FullName()), HandlerType: (*any)(nil)}
+	envoys := func() *pb.RateLimitRequest { return new(pb.RateLimitRequest) }
+	for i := range service.Methods().Len() {
+		m := service.Methods().Get(i)
+		own := func() kuadrant.Message { return kuadrant.New(m.Input().Name()) }
+		serve := map[protoreflect.Name]grpc.MethodHandler{
+			"CheckRateLimit": handler(m, envoys, s.CheckRateLimit), "Report": handler(m, envoys, s.Report),
+			"Reserve": handler(m, own, s.Reserve), "Commit": handler(m, own, s.Commit),
+		}[m.Name()]
+		of.Methods = append(of.Methods, grpc.MethodDesc{MethodName: string(m.Name()), Handler: serve})
+	}
+	server.RegisterService(&of, s)
 }
 
-// method describes a method of the service.
-func method[Request, Answer any](name string, serve func(reserver, context.Context, *Request) (*Answer, error)) grpc.MethodDesc {
-	return grpc.MethodDesc{MethodName: name, Handler: func(service any, ctx context.Context, read func(any) error, through grpc.UnaryServerInterceptor) (any, error) {
-		request := new(Request)
+// handler serves a method.
+func handler[Request, Answer proto.Message](m protoreflect.MethodDescriptor, empty func() Request, serve func(context.Context, Request) (Answer, error)) grpc.MethodHandler {
+	name := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+	return func(service any, ctx context.Context, read func(any) error, through grpc.UnaryServerInterceptor) (any, error) {
+		request := empty()
 		if err := read(request); err != nil {
 			return nil, err
 		}
-		call := func(ctx context.Context, request any) (any, error) {
-			return serve(service.(reserver), ctx, request.(*Request))
-		}
+		call := func(ctx context.Context, _ any) (any, error) { return serve(ctx, request) }
 		if through == nil {
 			return call(ctx, request)
 		}
-		return through(ctx, request, &grpc.UnaryServerInfo{Server: service, FullMethod: "/" + kuadrantName + "/" + name}, call)
-	}}
+		return through(ctx, request, &grpc.UnaryServerInfo{Server: service, FullMethod: name}, call)
+	}
 }
 
 // CheckRateLimit answers whether limits have the hits of a request, and charges nothing.
@@ -106,28 +112,36 @@ func (s *Service) hold(ctx context.Context, a *ask) (*zlimit.Lease, error) {
 // defaultTTL is how long a reservation without a time, in a domain without leases, may be settled.
 const defaultTTL = 10 * time.Minute
 
-// requestOf returns a request of Envoy, whose descriptors have an amount of hits each.
-func requestOf(domain string, descriptors []*common.RateLimitDescriptor, amount uint64) *pb.RateLimitRequest {
-	for _, d := range descriptors {
-		d.HitsAddend = wrapperspb.UInt64(amount)
-	}
-	return &pb.RateLimitRequest{Domain: domain, Descriptors: descriptors}
+// requestOf returns the request of Envoy that a message stands for, whose descriptors have an amount of hits each.
+func requestOf(m kuadrant.Message, amount protoreflect.Name) (*pb.RateLimitRequest, error) {
+	r := &pb.RateLimitRequest{Domain: m.Value("domain").String()}
+	return r, kuadrant.Each(m, "descriptors", func(d *common.RateLimitDescriptor) {
+		d.HitsAddend = wrapperspb.UInt64(m.Value(amount).Uint())
+		r.Descriptors = append(r.Descriptors, d)
+	})
 }
 
 // Reserve charges an estimate, and returns its lease as the ID of the reservation.
-func (s reserver) Reserve(ctx context.Context, r *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
-	ttl := r.GetTtl().AsDuration()
-	if r.GetTtl() != nil && (r.GetTtl().CheckValid() != nil || ttl <= 0) {
-		return nil, invalid("ttl", ttl.String(), "must be above 0")
+func (s reserver) Reserve(ctx context.Context, m kuadrant.Message) (proto.Message, error) {
+	var ttl *durationpb.Duration
+	if err := kuadrant.Each(m, "ttl", func(d *durationpb.Duration) { ttl = d }); err != nil {
+		return nil, err
 	}
-	t, err := s.read(ctx, requestOf(r.GetDomain(), r.GetDescriptors(), r.GetAmount()))
+	if ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
+		return nil, invalid("ttl", ttl.AsDuration().String(), "must be above 0")
+	}
+	r, err := requestOf(m, "amount")
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	held := *t.domain
 	switch {
-	case ttl != 0:
-		held.Lease = min(max(ttl, zlimit.MinTokenTime), zlimit.MaxTokenTime)
+	case ttl != nil:
+		held.Lease = min(max(ttl.AsDuration(), zlimit.MinTokenTime), zlimit.MaxTokenTime)
 	case held.Lease == 0:
 		held.Lease = defaultTTL
 	}
@@ -135,8 +149,9 @@ func (s reserver) Reserve(ctx context.Context, r *kuadrant.ReserveRequest) (*kua
 	if err := s.decide(ctx, t); err != nil {
 		return nil, statusOf(err)
 	}
+	answer := kuadrant.New("ReserveResponse")
 	if t.refused && !t.shadow {
-		return &kuadrant.ReserveResponse{Code: pb.RateLimitResponse_OVER_LIMIT}, nil
+		return answer.With("code", pb.RateLimitResponse_OVER_LIMIT.Number()), nil
 	}
 	for i := range t.asks { // an estimate of nothing is settled, too
 		if a := &t.asks[i]; a.kind == askLimit && a.question && !a.refused {
@@ -149,30 +164,32 @@ func (s reserver) Reserve(ctx context.Context, r *kuadrant.ReserveRequest) (*kua
 		return nil, statusOf(err)
 	}
 	s.count(ctx, t)
-	return &kuadrant.ReserveResponse{Code: pb.RateLimitResponse_OK, ReservationId: t.lease}, nil
+	return answer.With("code", pb.RateLimitResponse_OK.Number()).With("reservation_id", t.lease), nil
 }
 
 // Commit settles a reservation. Without one, the actual amount is charged as by Report. A reservation that has expired keeps its
 // estimate.
-func (s reserver) Commit(ctx context.Context, r *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
-	if r.GetReservationId() == "" {
-		_, err := s.Report(ctx, requestOf(r.GetDomain(), r.GetDescriptors(), r.GetActualAmount()))
-		return &kuadrant.CommitResponse{}, err
+func (s reserver) Commit(ctx context.Context, m kuadrant.Message) (proto.Message, error) {
+	r, err := requestOf(m, "actual_amount")
+	if err != nil {
+		return nil, err
+	}
+	answer := kuadrant.New("CommitResponse")
+	a := ask{kind: askSettlement, sealed: m.Value("reservation_id").String()}
+	if a.sealed == "" {
+		_, err := s.Report(ctx, r)
+		return answer, err
 	}
 	caller, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := ask{kind: askSettlement, sealed: r.GetReservationId()}
-	if err := a.readHits(nil, &common.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(r.GetActualAmount())}); err != nil {
+	if err := a.readHits(nil, &common.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(m.Value("actual_amount").Uint())}); err != nil {
 		return nil, err
 	}
 	err = s.settle(ctx, caller, &a)
 	if status.Code(statusOf(err)) == codes.FailedPrecondition && !errors.Is(err, errNoSigner) {
-		return &kuadrant.CommitResponse{}, nil
+		return answer, nil
 	}
-	if err != nil {
-		return nil, statusOf(err)
-	}
-	return &kuadrant.CommitResponse{ReservationReleased: true}, nil
+	return answer.With("reservation_released", true), statusOf(err)
 }

@@ -65,7 +65,7 @@ const scope = "github.com/zlimit/zlimit-go/server"
 // Register serves the service at a gRPC server, and Kuadrant's service beside it.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	pb.RegisterRateLimitServiceServer(server, s)
-	server.RegisterService(&kuadrantService, reserver{s})
+	reserver{s}.register(server)
 }
 
 // Reload checks a config, stores its limits, and enforces it from then on. After an error, the service goes on with the config that it
