@@ -3,10 +3,8 @@
 package auth
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -54,7 +52,7 @@ type Caller struct {
 	// Name is the principal of audit events, and the owner of leases. Several keys may have one name, such as during a rotation:
 	// each settles the leases of the others.
 	Name string `json:"name" yaml:"name"`
-	// KeySHA256 is the SHA-256 hash of the caller's key in 64 hexadecimal digits, see [NewKey]. Either it or Certificate is set.
+	// KeySHA256 is the SHA-256 hash of the caller's key in 64 hexadecimal digits. Either it or Certificate is set.
 	KeySHA256 string `json:"key_sha256,omitempty" yaml:"key_sha256,omitempty"`
 	// Certificate is a URI, such as a SPIFFE ID, or a DNS name that a client certificate has as an alternative name of its subject.
 	Certificate string `json:"certificate,omitempty" yaml:"certificate,omitempty"`
@@ -286,16 +284,4 @@ func (c *Callers) ByAuthorization(fields []string) (*Principal, error) {
 		return nil, ErrWrongKey
 	}
 	return c.ByKey(strings.TrimLeft(key, " "))
-}
-
-// keyPrefix begins the keys that NewKey makes, so that scanners of secrets find them.
-const keyPrefix = "zlk_"
-
-// NewKey returns a random key of 256 bits for a caller, and its hash for the configuration of a server.
-func NewKey() (key, keySHA256 string) {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // which never fails
-	key = keyPrefix + base64.RawURLEncoding.EncodeToString(secret)
-	sum := sha256.Sum256([]byte(key))
-	return key, hex.EncodeToString(sum[:])
 }
