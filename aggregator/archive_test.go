@@ -114,8 +114,7 @@ func (r *bucketRecorder) PutObject(_ context.Context, in *s3.PutObjectInput, _ .
 // linesOf returns the lines of an object.
 func linesOf(t *testing.T, content []byte) []string {
 	t.Helper()
-	unzipped, err := gzip.NewReader(bytes.NewReader(content))
-	check.Fatal(t, "gzip.NewReader()", err)
+	unzipped := check.Call(gzip.NewReader(bytes.NewReader(content))).Must(t, "gzip.NewReader()")
 	var lines []string
 	scanner := bufio.NewScanner(unzipped)
 	for scanner.Scan() {

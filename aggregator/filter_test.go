@@ -44,8 +44,7 @@ func matches(pattern, value any) bool {
 // TestFilters holds the filters of the guide against the keys of a table in use. The filters let through what the
 // aggregator works on, and nothing else.
 func TestFilters(t *testing.T) {
-	page, err := os.ReadFile("../docs/aggregator.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	page := check.Call(os.ReadFile("../docs/aggregator.md")).Must(t, "os.ReadFile()")
 	var filters []any
 	for _, match := range patterns.FindAllSubmatch(page, -1) {
 		var filter any
@@ -56,8 +55,7 @@ func TestFilters(t *testing.T) {
 	}
 	s := newMemory(t)
 	g := newGarden(t, s)
-	l, err := zlimit.New(t.Context(), s)
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s)).Must(t, "zlimit.New()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", l.Close())
 	})
@@ -70,13 +68,11 @@ func TestFilters(t *testing.T) {
 	mustApply(t, g.Aggregator, store.Change{Key: g.shard.Key(), New: g.item(0), Sequence: sequence(1), At: noon})
 	kinds := map[string]int{}
 	for _, ns := range append(namespaces(t, g.table.Store()), "_") {
-		page, err := store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
-		check.Fatal(t, "Query()", err)
+		page := check.Call(store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: ns})).Must(t, "Query()")
 		for _, it := range page.Items {
 			for _, expired := range []bool{false, true} {
 				c := store.Change{Key: store.KeyOf(it), Old: it, Expired: expired, At: noon}
-				text, err := json.Marshal(record(c))
-				check.Fatal(t, "json.Marshal()", err)
+				text := check.Call(json.Marshal(record(c))).Must(t, "json.Marshal()")
 				var r map[string]any
 				check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &r))
 				if expired {

@@ -67,9 +67,7 @@ func TestConsumption(t *testing.T) {
 func TestWindows(t *testing.T) {
 	a := newAggregator(t, newMemory(t))
 	at := func(text string) time.Time {
-		parsed, err := time.Parse(time.RFC3339, text)
-		check.Fatal(t, "time.Parse()", err)
-		return parsed
+		return check.Call(time.Parse(time.RFC3339, text)).Must(t, "time.Parse()")
 	}
 	count := func(n int64) map[string]int64 { return map[string]int64{"rpm": n} }
 	mustApply(t, a,
@@ -101,8 +99,7 @@ func TestSnapshotItem(t *testing.T) {
 		second := store.Change{Key: keyOf(shard(31)), Sequence: sequence(5), At: noon, New: item(shard(31), map[string]int64{"rpm": -333})}
 		mustApply(t, a, first, second)
 		key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03-31T12:00:00Z"}
-		items, err := a.table.Store().Read(t.Context(), []store.Key{key}, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(a.table.Store().Read(t.Context(), []store.Key{key}, true)).Must(t, "Read()")
 		want := key.Join(expr.Item{
 			{Name: "entity_id", Value: expr.S("e")},
 			{Name: "resource", Value: expr.S("r")},

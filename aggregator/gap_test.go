@@ -20,12 +20,10 @@ import (
 func TestGapsAreInCompleteness(t *testing.T) {
 	now := noon
 	clock := func() time.Time { return now }
-	raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
-	check.Fatal(t, "memorystore.New()", err)
+	raw := check.Call(memorystore.New(layout.Table, memorystore.Clock(clock))).Must(t, "memorystore.New()")
 	s := store.NewHandle(raw, true)
 	defer closeStore(t, s)
-	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())).Must(t, "zlimit.New()")
 	defer l.Close()
 	use := func(n int) {
 		t.Helper()
@@ -41,8 +39,7 @@ func TestGapsAreInCompleteness(t *testing.T) {
 	}
 	count := func(name string) {
 		t.Helper()
-		a, err := New(s, WithClock(clock), WithPoll(time.Millisecond), WithName(name))
-		check.Fatal(t, "New()", err)
+		a := check.Call(New(s, WithClock(clock), WithPoll(time.Millisecond), WithName(name))).Must(t, "New()")
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
 		check.Fatal(t, "Run()", a.Run(ctx))
@@ -57,8 +54,7 @@ func TestGapsAreInCompleteness(t *testing.T) {
 	use(600) // the log finds that no one reads it
 	now = noon.Add(41 * time.Hour)
 	count("two")
-	got, err := l.Usage.Completeness(t.Context())
-	check.Fatal(t, "Usage.Completeness()", err)
+	got := check.Call(l.Usage.Completeness(t.Context())).Must(t, "Usage.Completeness()")
 	want := &zlimit.Completeness{To: now, Gaps: []zlimit.UsageGap{
 		{Kind: zlimit.GapUncounted, From: noon, To: noon.Add(time.Hour)},
 		{Kind: zlimit.GapLost, From: noon.Add(2 * time.Hour), To: now},
@@ -109,8 +105,7 @@ func TestBeginning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := noon
 			clock := func() time.Time { return now }
-			raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
-			check.Fatal(t, "memorystore.New()", err)
+			raw := check.Call(memorystore.New(layout.Table, memorystore.Clock(clock))).Must(t, "memorystore.New()")
 			s, partitions := store.NewHandle(raw, true), []store.Partition(nil)
 			if test.stream >= 0 {
 				s = store.NewHandle(labelled{raw}, true)
@@ -118,8 +113,7 @@ func TestBeginning(t *testing.T) {
 			}
 			defer closeStore(t, s)
 			now = noon.Add(test.registered)
-			l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
-			check.Fatal(t, "zlimit.New()", err)
+			l := check.Call(zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())).Must(t, "zlimit.New()")
 			defer l.Close()
 			for i, at := range test.used {
 				if test.listed > 0 && at > test.listed {
@@ -135,18 +129,15 @@ func TestBeginning(t *testing.T) {
 				}
 			}
 			now = noon.Add(test.begun)
-			a, err := New(s, WithClock(clock), WithName("one"))
-			check.Fatal(t, "New()", err)
+			a := check.Call(New(s, WithClock(clock), WithName("one"))).Must(t, "New()")
 			check.Fatal(t, "StartStream()", raw.StartStream(t.Context())) // as a consumer does, unless it was
 			if test.stream < 0 {
-				partitions, err = raw.Partitions(t.Context())
-				check.Fatal(t, "Partitions()", err)
+				partitions = check.Call(raw.Partitions(t.Context())).Must(t, "Partitions()")
 			}
 			check.Fatal(t, "noteBegin()", a.noteBegin(t.Context(), partitions))
 			now = now.Add(time.Second) // a repeated call notes nothing else
 			check.Fatal(t, "noteBegin()", a.noteBegin(t.Context(), partitions))
-			got, err := l.Usage.Completeness(t.Context())
-			check.Fatal(t, "Usage.Completeness()", err)
+			got := check.Call(l.Usage.Completeness(t.Context())).Must(t, "Usage.Completeness()")
 			if gap := len(got.Within(noon.Add(-30*24*time.Hour), noon.Add(48*time.Hour))) > 0; gap != test.gap {
 				t.Errorf("Completeness() = %+v, want a gap: %t", got, test.gap)
 			}
@@ -177,22 +168,18 @@ func TestMadeAt(t *testing.T) {
 func TestBeginningBeforeSetup(t *testing.T) {
 	now := noon.Add(300 * time.Millisecond)
 	clock := func() time.Time { return now }
-	raw, err := memorystore.New(layout.Table, memorystore.Clock(clock))
-	check.Fatal(t, "memorystore.New()", err)
+	raw := check.Call(memorystore.New(layout.Table, memorystore.Clock(clock))).Must(t, "memorystore.New()")
 	check.Fatal(t, "Setup()", raw.Setup(t.Context()))
 	s := store.NewHandle(raw, true)
 	defer closeStore(t, s)
-	a, err := New(s, WithClock(clock), WithPoll(time.Millisecond), WithName("one"))
-	check.Fatal(t, "New()", err)
+	a := check.Call(New(s, WithClock(clock), WithPoll(time.Millisecond), WithName("one"))).Must(t, "New()")
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	check.Fatal(t, "Run()", a.Run(ctx))
 	now = noon.Add(600 * time.Millisecond)
-	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s, zlimit.WithClock(clock), zlimit.WithSetup())).Must(t, "zlimit.New()")
 	defer l.Close()
-	got, err := l.Usage.Completeness(t.Context())
-	check.Fatal(t, "Usage.Completeness()", err)
+	got := check.Call(l.Usage.Completeness(t.Context())).Must(t, "Usage.Completeness()")
 	if len(got.Within(noon.Add(-time.Hour), noon.Add(time.Hour))) > 0 {
 		t.Errorf("Completeness() = %+v, want no gap", got)
 	}

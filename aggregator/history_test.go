@@ -283,8 +283,7 @@ func empty(t *rapid.T, s store.Store) {
 		partitions = append(partitions, layout.QueryDueHours(part).PK)
 	}
 	for _, pk := range partitions {
-		page, err := s.Query(context.Background(), store.Query{PK: pk, Consistent: true})
-		check.Fatal(t, "Query()", err)
+		page := check.Call(s.Query(context.Background(), store.Query{PK: pk, Consistent: true})).Must(t, "Query()")
 		for _, it := range page.Items {
 			check.Fatal(t, "Delete()", s.Delete(context.Background(), []store.Key{store.KeyOf(it)}))
 		}

@@ -101,9 +101,7 @@ func eventOf(tb testing.TB, changes ...store.Change) []byte {
 	for _, c := range changes {
 		records = append(records, record(c))
 	}
-	event, err := json.Marshal(map[string]any{"Records": records})
-	check.Fatal(tb, "json.Marshal()", err)
-	return event
+	return check.Call(json.Marshal(map[string]any{"Records": records})).Must(tb, "json.Marshal()")
 }
 
 func TestDecodeRecord(t *testing.T) {
@@ -253,8 +251,7 @@ func TestLambda(t *testing.T) {
 	s, table, _ := newTable(t)
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
-	target, err := url.Parse(engine.Endpoint())
-	check.Fatal(t, "url.Parse()", err)
+	target := check.Call(url.Parse(engine.Endpoint())).Must(t, "url.Parse()")
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:    faults,
@@ -372,8 +369,7 @@ func TestEventsOfOthers(t *testing.T) {
 		if other := alter(all); other != nil {
 			event = other
 		}
-		text, err := json.Marshal(event)
-		check.Fatal(t, "json.Marshal()", err)
+		text := check.Call(json.Marshal(event)).Must(t, "json.Marshal()")
 		var decoded events.DynamoDBEvent
 		check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &decoded))
 		if _, err := Handler(a)(t.Context(), decoded); err == nil || !strings.Contains(err.Error(), want) {

@@ -263,8 +263,7 @@ func (k *killed) follow(t *testing.T, hour time.Time) {
 		t.Fatalf("Partitions() = %v, %v", partitions, err)
 	}
 	for {
-		page, err := stream.Changes(t.Context(), partitions[0].ID, k.at, 1000)
-		check.Fatal(t, "Changes()", err)
+		page := check.Call(stream.Changes(t.Context(), partitions[0].ID, k.at, 1000)).Must(t, "Changes()")
 		if len(page.Changes) == 0 {
 			return
 		}
@@ -367,8 +366,7 @@ func (f *fleet) compare(t *testing.T, window zlimit.Window, start time.Time) {
 
 // summed returns what a summary has of each limit, in tokens.
 func summed(t *testing.T, l *zlimit.RateLimiter, q zlimit.UsageQuery) map[string]charge {
-	sum, err := l.Usage.Summary(t.Context(), q)
-	check.Fatal(t, "Usage.Summary()", err)
+	sum := check.Call(l.Usage.Summary(t.Context(), q)).Must(t, "Usage.Summary()")
 	if sum.MayRepeat {
 		t.Errorf("the usage of %+v may count requests more than once, on a new table", q)
 	}

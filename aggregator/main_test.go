@@ -49,8 +49,7 @@ func closeStore(tb testing.TB, s zlimit.Store) {
 
 func newMemory(tb testing.TB) zlimit.Store {
 	tb.Helper()
-	s, err := zlimit.Memory()
-	check.Fatal(tb, "zlimit.Memory()", err)
+	s := check.Call(zlimit.Memory()).Must(tb, "zlimit.Memory()")
 	tb.Cleanup(func() { closeStore(tb, s) })
 	setUp(tb, s)
 	return s
@@ -58,8 +57,7 @@ func newMemory(tb testing.TB) zlimit.Store {
 
 func newFile(t *testing.T) zlimit.Store {
 	t.Helper()
-	s, err := zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
-	check.Fatal(t, "zlimit.SQLite()", err)
+	s := check.Call(zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))).Must(t, "zlimit.SQLite()")
 	t.Cleanup(func() { closeStore(t, s) })
 	setUp(t, s)
 	return s
@@ -100,9 +98,7 @@ func newAggregator(tb rapid.TB, s zlimit.Store, opts ...Option) *Aggregator {
 	tb.Helper()
 	later := func() time.Time { return noon.AddDate(10, 0, 0) }
 	restless := func(o *options) { o.sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() } }
-	a, err := New(s, append([]Option{WithClock(later), restless}, opts...)...)
-	check.Fatal(tb, "New()", err)
-	return a
+	return check.Call(New(s, append([]Option{WithClock(later), restless}, opts...)...)).Must(tb, "New()")
 }
 
 // shard names a shard of the bucket of entity e and resource r.
@@ -161,8 +157,7 @@ func snapshotsOf(tb rapid.TB, a *Aggregator, entity string) map[string]figures {
 	all := map[string]figures{}
 	q := store.Query{PK: "n/ENTITY#" + entity, Prefix: "#USAGE#", Consistent: true}
 	for {
-		page, err := beneath(a).Query(context.Background(), q)
-		check.Fatal(tb, "Query()", err)
+		page := check.Call(beneath(a).Query(context.Background(), q)).Must(tb, "Query()")
 		for _, it := range page.Items {
 			f := figures{}
 			for _, attribute := range it {

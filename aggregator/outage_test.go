@@ -96,12 +96,10 @@ func TestLogOfAnOutage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				items := newMemory(t)
 				startStream(t, items)
-				l, err := zlimit.New(t.Context(), items)
-				check.Fatal(t, "zlimit.New()", err)
+				l := check.Call(zlimit.New(t.Context(), items)).Must(t, "zlimit.New()")
 				defer l.Close()
 				log := &faulttest.Log{}
-				a, err := New(items, WithLogger(log.Logger()), WithPoll(time.Second))
-				check.Fatal(t, "New()", err)
+				a := check.Call(New(items, WithLogger(log.Logger()), WithPoll(time.Second))).Must(t, "New()")
 				s.Store, s.Streamer = store.Of(items), store.Of(items).(store.Streamer)
 				a.table = a.tableOf(s)
 				a.byHour, a.hourly.carries = true, true

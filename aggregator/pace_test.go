@@ -81,8 +81,7 @@ func inCrowd(t *testing.T, rate float64, test func(t *testing.T, a *Aggregator, 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &crowded{Store: store.Of(newMemory(t)), rate: rate, room: rate, at: time.Now()}
-		a, err := New(newMemory(t), WithoutTending())
-		check.Fatal(t, "New()", err)
+		a := check.Call(New(newMemory(t), WithoutTending())).Must(t, "New()")
 		a.table = a.tableOf(s)
 		test(t, a, s)
 	})

@@ -24,18 +24,16 @@ func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Name
 	ctx := t.Context()
 	stream := store.Of(s).(store.Streamer)
 	check.Fatal(t, "StartStream()", stream.StartStream(ctx))
-	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.New()", err)
+	l = check.Call(zlimit.New(ctx, s, zlimit.WithSetup())).Must(t, "zlimit.New()")
 	scope, err := l.Namespace(ctx, "doomed", zlimit.WithSetup())
 	check.Fatal(t, "Namespace()", err)
 	t.Cleanup(func() {
 		check.Error(t, "Close()", errors.Join(scope.Close(), l.Close()))
 	})
 	for range 3 {
-		lease, err := scope.Acquire(ctx, zlimit.Request{
+		lease := check.Call(scope.Acquire(ctx, zlimit.Request{
 			Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"calls": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("calls", 10)},
-		})
-		check.Fatal(t, "Acquire()", err)
+		})).Must(t, "Acquire()")
 		check.Fatal(t, "Commit()", lease.Commit(ctx))
 	}
 	if ns, err = l.Namespaces.Delete(ctx, "doomed"); err != nil {
@@ -240,10 +238,8 @@ func TestReplayBehindADeletion(t *testing.T) {
 				if !strings.HasPrefix(sk, "#USAGE#") {
 					continue
 				}
-				items, err := store.Of(s).Read(t.Context(), []store.Key{{PK: pk, SK: sk}}, true)
-				check.Fatal(t, "Read()", err)
-				u, err := layout.DecodeUsage(items[0])
-				check.Fatal(t, "layout.DecodeUsage()", err)
+				items := check.Call(store.Of(s).Read(t.Context(), []store.Key{{PK: pk, SK: sk}}, true)).Must(t, "Read()")
+				u := check.Call(layout.DecodeUsage(items[0])).Must(t, "layout.DecodeUsage()")
 				total[u.Window] += u.TotalEvents
 			}
 			if total["hourly"] != test.hours || total["daily"] != test.days || total["monthly"] != test.days {

@@ -118,8 +118,7 @@ func dueHours(t rapid.TB, s zlimit.Store) (keys []store.Key) {
 	for part := range dueParts {
 		q := layout.QueryDueHours(part)
 		q.Consistent = true
-		page, err := store.Of(s).Query(context.Background(), q)
-		check.Fatal(t, "Query()", err)
+		page := check.Call(store.Of(s).Query(context.Background(), q)).Must(t, "Query()")
 		for _, it := range page.Items {
 			keys = append(keys, store.KeyOf(it))
 		}

@@ -363,8 +363,7 @@ func TestHoursOfADay(t *testing.T) {
 		roll(t, s, after.Add(2*time.Hour))
 		for _, w := range parentWindows {
 			whole := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: w, start: w.Start(noon)}
-			items, err := store.Of(s).Read(t.Context(), []store.Key{whole.key()}, true)
-			check.Fatal(t, "Read()", err)
+			items := check.Call(store.Of(s).Read(t.Context(), []store.Key{whole.key()}, true)).Must(t, "Read()")
 			for i := range changes {
 				hours := layout.HoursContained(items[0], changes[i].At)
 				if found, err := layout.ContainsHour(hours, changes[i].At); !found || err != nil {
@@ -393,10 +392,8 @@ func TestHoursWaitForRollUp(t *testing.T) {
 		mustApply(t, at(t, s, noon, short), busy(2)...)
 		hour := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: zlimit.WindowHourly, start: zlimit.WindowHourly.Start(noon)}
 		ttl := func() int64 {
-			items, err := store.Of(s).Read(t.Context(), []store.Key{hour.key()}, true)
-			check.Fatal(t, "Read()", err)
-			snapshot, err := layout.DecodeUsage(items[0])
-			check.Fatal(t, "layout.DecodeUsage()", err)
+			items := check.Call(store.Of(s).Read(t.Context(), []store.Key{hour.key()}, true)).Must(t, "Read()")
+			snapshot := check.Call(layout.DecodeUsage(items[0])).Must(t, "layout.DecodeUsage()")
 			return snapshot.ExpiresAt
 		}
 		if got := ttl(); got != 0 {
@@ -449,8 +446,7 @@ func TestRunRollsUp(t *testing.T) {
 		s := newMemory(t)
 		startStream(t, s)
 		l := newLimiter(t, s)
-		a, err := New(s, WithPoll(time.Minute))
-		check.Fatal(t, "New()", err)
+		a := check.Call(New(s, WithPoll(time.Minute))).Must(t, "New()")
 		byHour(a, true)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

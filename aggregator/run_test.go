@@ -25,8 +25,7 @@ import (
 func forEachStream(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) {
-		s, err := zlimit.OpenStore(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"))
-		check.Fatal(t, "zlimit.OpenStore()", err)
+		s := check.Call(zlimit.OpenStore(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"))).Must(t, "zlimit.OpenStore()")
 		t.Cleanup(func() { closeStore(t, s) })
 		test(t, s)
 	})
@@ -41,8 +40,7 @@ func forEachStream(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 // begin runs an aggregator; stop ends it, and fails the test when it does not end well.
 func begin(t *testing.T, s zlimit.Store, opts ...Option) (a *Aggregator, stop func()) {
 	t.Helper()
-	a, err := New(s, append([]Option{WithPoll(20 * time.Millisecond)}, opts...)...)
-	check.Fatal(t, "New()", err)
+	a = check.Call(New(s, append([]Option{WithPoll(20 * time.Millisecond)}, opts...)...)).Must(t, "New()")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
@@ -77,8 +75,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // TestRun acquires while aggregators come and go. The snapshot has the acquired amounts.
 func TestRun(t *testing.T) {
 	forEachStream(t, func(t *testing.T, s zlimit.Store) {
-		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())
-		check.Fatal(t, "zlimit.New()", err)
+		l := check.Call(zlimit.New(t.Context(), s, zlimit.WithSetup())).Must(t, "zlimit.New()")
 		defer l.Close()
 		take := func(n int) {
 			t.Helper()
@@ -130,8 +127,7 @@ func TestBatches(t *testing.T) {
 		"dynamodb with options": {paid, []Option{WithPoll(5 * time.Second), WithBatch(500)}, 5 * time.Second, 500},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := New(test.store(t), test.opts...)
-			check.Fatal(t, "New()", err)
+			a := check.Call(New(test.store(t), test.opts...)).Must(t, "New()")
 			if got := a.consumer.Config; got.Poll != test.poll || got.Batch != test.batch {
 				t.Errorf("New() polls every %v for batches of %d, want %v and %d", got.Poll, got.Batch, test.poll, test.batch)
 			}
@@ -170,8 +166,7 @@ func TestRunWithoutStream(t *testing.T) {
 		"no client of streams":      {dynamo.New(engine.Client(), engine.Table(t)), ErrNoStream},
 		"a table that is not there": {dynamo.New(engine.Client(), engine.Table(t), dynamo.WithStreams(engine.Streams())), zlimit.ErrTableNotFound},
 	} {
-		a, err := New(test.store)
-		check.Fatal(t, "New()", err)
+		a := check.Call(New(test.store)).Must(t, "New()")
 		if err := a.Run(t.Context()); !errors.Is(err, test.want) {
 			t.Errorf("Run() on %s = %v, want %v", name, err, test.want)
 		}

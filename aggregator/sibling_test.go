@@ -46,8 +46,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 	all := func() map[store.Key]expr.Item {
 		items := map[store.Key]expr.Item{}
 		for q := (store.Scan{}); ; {
-			page, err := g.table.Store().(store.Scanner).Scan(t.Context(), q)
-			check.Fatal(t, "Scan()", err)
+			page := check.Call(g.table.Store().(store.Scanner).Scan(t.Context(), q)).Must(t, "Scan()")
 			for _, item := range page.Items {
 				items[store.KeyOf(item)] = item
 			}

@@ -21,8 +21,7 @@ func spoil(t *testing.T, s zlimit.Store, entity, windowKey, attribute string) {
 	t.Helper()
 	table := beneath(newAggregator(t, s))
 	key := layout.UsageKey{NS: "n", Entity: entity, Resource: "r", WindowKey: windowKey}.Key()
-	items, err := table.Read(t.Context(), []store.Key{key}, true)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(table.Read(t.Context(), []store.Key{key}, true)).Must(t, "Read()")
 	for i := range items[0] {
 		if items[0][i].Name == attribute {
 			items[0][i].Value = expr.S("?")

@@ -34,8 +34,7 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	ctx := t.Context()
 	stream := store.Of(s).(store.Streamer)
 	check.Fatal(t, "StartStream()", stream.StartStream(ctx))
-	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(ctx, s, zlimit.WithSetup())).Must(t, "zlimit.New()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", l.Close())
 	})
@@ -102,12 +101,10 @@ func splitAll(t *testing.T, s zlimit.Store, entity string) {
 	}
 	ns := namespaces(t, store.Of(s))[0]
 	shard := layout.BucketKey{NS: ns, Entity: entity, Resource: "model"}
-	items, err := store.Of(s).Read(t.Context(), []store.Key{shard.Key()}, true)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(store.Of(s).Read(t.Context(), []store.Key{shard.Key()}, true)).Must(t, "Read()")
 	found, state, err := layout.ReadBucket(items[0])
 	check.Fatal(t, "layout.ReadBucket()", err)
-	writes, err := shard.Split(&state, nil, found.Lineage())
-	check.Fatal(t, "Split()", err)
+	writes := check.Call(shard.Split(&state, nil, found.Lineage())).Must(t, "Split()")
 	results, err := store.Of(s).Transact(t.Context(), writes)
 	for errors.Is(err, store.ErrConflict) { // of a mean engine
 		results, err = store.Of(s).Transact(t.Context(), writes)
@@ -120,13 +117,11 @@ func splitAll(t *testing.T, s zlimit.Store, entity string) {
 // readAll returns all changes that a stream has.
 func readAll(t *testing.T, s store.Streamer) (changes []store.Change) {
 	t.Helper()
-	partitions, err := s.Partitions(context.Background())
-	check.Fatal(t, "Partitions()", err)
+	partitions := check.Call(s.Partitions(context.Background())).Must(t, "Partitions()")
 	for _, p := range partitions {
 		var at store.Position
 		for quiet := 0; quiet < 3; {
-			page, err := s.Changes(context.Background(), p.ID, at, 1000)
-			check.Fatal(t, "Changes()", err)
+			page := check.Call(s.Changes(context.Background(), p.ID, at, 1000)).Must(t, "Changes()")
 			changes = append(changes, page.Changes...)
 			if quiet++; len(page.Changes) > 0 {
 				quiet = 0

@@ -41,8 +41,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 	t.Helper()
 	g := &garden{T: t, now: noon}
 	clock := func() time.Time { return g.now }
-	l, err := zlimit.New(t.Context(), s, append(limiter, zlimit.WithSetup(), zlimit.WithClock(clock))...)
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s, append(limiter, zlimit.WithSetup(), zlimit.WithClock(clock))...)).Must(t, "zlimit.New()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", l.Close())
 	})
@@ -74,8 +73,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 // namespaces returns the ids of the namespaces.
 func namespaces(t *testing.T, s store.Store) (ids []string) {
 	t.Helper()
-	page, err := s.Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})
-	check.Fatal(t, "Query()", err)
+	page := check.Call(s.Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})).Must(t, "Query()")
 	for _, it := range page.Items {
 		ids = append(ids, it.Get("namespace_id").Text())
 	}
@@ -91,8 +89,7 @@ func (g *garden) number(n int) layout.BucketKey {
 
 func (g *garden) item(n int) expr.Item {
 	g.Helper()
-	items, err := g.table.Store().Read(context.Background(), []store.Key{g.number(n).Key()}, true)
-	check.Fatal(g, "Read()", err)
+	items := check.Call(g.table.Store().Read(context.Background(), []store.Key{g.number(n).Key()}, true)).Must(g, "Read()")
 	return items[0]
 }
 
@@ -103,8 +100,7 @@ func (g *garden) state(n int) *bucket.State {
 	if it == nil {
 		return nil
 	}
-	s, err := layout.ReadState(it)
-	check.Fatal(g, "layout.ReadState()", err)
+	s := check.Call(layout.ReadState(it)).Must(g, "layout.ReadState()")
 	return &s
 }
 
@@ -133,8 +129,7 @@ func (g *garden) setTo(n int, attribute string, v expr.Value) store.Change {
 	g.Helper()
 	c := store.Change{Key: g.number(n).Key(), Old: g.item(n), At: g.now.Truncate(time.Second)}
 	op := expr.Operation{Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
-	bound, err := op.Call(v).Bind()
-	check.Fatal(g, "Bind()", err)
+	bound := check.Call(op.Call(v).Bind()).Must(g, "Bind()")
 	if _, err := g.table.Store().Write(context.Background(), store.Write{Key: c.Key, Expr: bound}); err != nil {
 		g.Fatalf("Write() = %v", err)
 	}

@@ -46,8 +46,7 @@ func readTrace(t *testing.T, move time.Duration) []traced {
 	}
 	check.Fatal(t, "os.Open()", err)
 	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	check.Fatal(t, "ReadAll()", err)
+	rows := check.Call(csv.NewReader(f).ReadAll()).Must(t, "ReadAll()")
 	var all []traced
 	for _, row := range rows[1:] {
 		at, err := time.Parse(time.DateTime, row[0])
@@ -274,8 +273,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 	if died := stop(); died < deaths/2 {
 		t.Errorf("%d aggregators died, want about %d", died, deaths)
 	}
-	later, err := New(s, WithClock(func() time.Time { return time.Now().Add(2 * time.Hour) }))
-	check.Fatal(t, "New()", err)
+	later := check.Call(New(s, WithClock(func() time.Time { return time.Now().Add(2 * time.Hour) }))).Must(t, "New()")
 	later.roller.rollDue(t.Context(), t.Context())
 	if diff := cmp.Diff(want, counted(t, reader)); diff != "" {
 		t.Errorf("usage (-admitted +snapshots):\n%s", diff)
@@ -302,8 +300,7 @@ func startStream(t *testing.T, s zlimit.Store) {
 // openFile opens a file that other stores may have, too.
 func openFile(t *testing.T, path string) zlimit.Store {
 	t.Helper()
-	s, err := zlimit.SQLite(path)
-	check.Fatal(t, "zlimit.SQLite()", err)
+	s := check.Call(zlimit.SQLite(path)).Must(t, "zlimit.SQLite()")
 	t.Cleanup(func() { closeStore(t, s) })
 	setUp(t, s)
 	return s

@@ -269,8 +269,7 @@ func TestForeignSequence(t *testing.T) {
 	a := newAggregator(t, newMemory(t))
 	mustApply(t, a, busy(1)...)
 	spoil := expr.Operation{Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr("seq#0"), 0)}}
-	bound, err := spoil.Call(expr.N(1)).Bind()
-	check.Fatal(t, "Bind()", err)
+	bound := check.Call(spoil.Call(expr.N(1)).Bind()).Must(t, "Bind()")
 	key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03"}
 	if _, err := a.table.Store().Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
 		t.Fatalf("Write() = %v", err)
@@ -356,8 +355,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 			a := newAggregator(t, s, WithRetention(zlimit.WindowHourly, retention))
 			mustApply(t, a, changes[i])
 			enginetest.CatchUp()
-			page, err := store.Of(s).Query(t.Context(), layout.QueryNamespaceItems("n"))
-			check.Fatal(t, "Query()", err)
+			page := check.Call(store.Of(s).Query(t.Context(), layout.QueryNamespaceItems("n"))).Must(t, "Query()")
 			var got []string
 			for _, it := range page.Items {
 				got = append(got, strings.TrimPrefix(it.Get(store.SK).Text(), "#USAGE#r#"))

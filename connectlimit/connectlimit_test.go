@@ -128,8 +128,7 @@ func TestUnaryHandlers(t *testing.T) {
 		if got := refused.Meta(); got.Get("Retry-After") != "30" || got.Get("Grpc-Retry-Pushback-Ms") != "30000" {
 			t.Errorf("%s: the metadata is %v", name, got)
 		}
-		quota, err := refused.Details()[0].Value()
-		check.Fatal(t, "Value()", err)
+		quota := check.Call(refused.Details()[0].Value()).Must(t, "Value()")
 		if v := quota.(*errdetails.QuotaFailure).GetViolations()[0]; v.GetQuotaId() != "api/rpm" || v.GetQuotaValue() != 4 || strings.Contains(v.String(), "alice") {
 			t.Errorf("%s: the violation is %v", name, v)
 		}

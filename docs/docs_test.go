@@ -35,16 +35,12 @@ const root = ".."
 // readPages reads README.md and the pages of this directory.
 func readPages(t *testing.T) []pages.Page {
 	t.Helper()
-	all, err := pages.ReadAll(root)
-	check.Fatal(t, "pages.ReadAll()", err)
-	return all
+	return check.Call(pages.ReadAll(root)).Must(t, "pages.ReadAll()")
 }
 
 func readPage(t *testing.T, path string) pages.Page {
 	t.Helper()
-	p, err := pages.Read(root, path)
-	check.Fatal(t, "pages.Read()", err)
-	return p
+	return check.Call(pages.Read(root, path)).Must(t, "pages.Read()")
 }
 
 // languages are those of the blocks that there may be.
@@ -119,8 +115,7 @@ func TestGo(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	got, err := run(t, programs)
-	check.Fatal(t, "run()", err)
+	got := check.Call(run(t, programs)).Must(t, "run()")
 	for _, p := range programs {
 		r := got[p.At()]
 		switch {
@@ -184,8 +179,7 @@ func anchors(text string) (names []string) {
 
 // TestReleaseIsSigned asks that the workflow of releases runs after the checks, and signs and verifies before it publishes.
 func TestReleaseIsSigned(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "release.yml"))
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile(filepath.Join(root, ".github", "workflows", "release.yml"))).Must(t, "os.ReadFile()")
 	at := 0
 	for _, step := range []string{"uses: ./.github/workflows/check.yml", "needs: check", "id-token: write", "uses: sigstore/cosign-installer@", "make release", "cosign verify-blob", "gh release create"} {
 		next := strings.Index(string(text[at:]), step)
@@ -204,8 +198,7 @@ func TestActionsArePinned(t *testing.T) {
 	}
 	pinned := regexp.MustCompile(`uses: ([a-z-]+/[a-z/-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+|\./\.github/workflows/[a-z]+\.yml)$`)
 	for _, path := range files {
-		text, err := os.ReadFile(path)
-		check.Fatal(t, "os.ReadFile()", err)
+		text := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 		for _, line := range strings.Split(string(text), "\n") {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
 				t.Errorf("%s: %s: is not pinned by a hash", filepath.Base(path), strings.TrimSpace(line))

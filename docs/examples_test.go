@@ -98,20 +98,15 @@ func examplesOf(typ *doc.Type) []*doc.Example {
 // parsePackage returns the documentation of a package of this module, with its examples.
 func parsePackage(t *testing.T, name string) *doc.Package {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, name, "*.go"))
-	check.Fatal(t, "filepath.Glob()", err)
+	paths := check.Call(filepath.Glob(filepath.Join(root, name, "*.go"))).Must(t, "filepath.Glob()")
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, path := range paths {
-		source, err := os.ReadFile(path)
-		check.Fatal(t, "os.ReadFile()", err)
-		file, err := parser.ParseFile(fset, path, source, parser.ParseComments)
-		check.Fatal(t, "parser.ParseFile()", err)
+		source := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
+		file := check.Call(parser.ParseFile(fset, path, source, parser.ParseComments)).Must(t, "parser.ParseFile()")
 		files = append(files, file)
 	}
-	p, err := doc.NewFromFiles(fset, files, module+"/"+name)
-	check.Fatal(t, "doc.NewFromFiles()", err)
-	return p
+	return check.Call(doc.NewFromFiles(fset, files, module+"/"+name)).Must(t, "doc.NewFromFiles()")
 }
 
 // calls reports whether code calls a function or method of that name.

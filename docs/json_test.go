@@ -27,14 +27,12 @@ func TestJSONNames(t *testing.T) {
 	snake := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	structs := 0
 	for _, name := range []string{"quota", "llm", "stack", "aggregator"} {
-		paths, err := filepath.Glob(filepath.Join(root, name, "*.go"))
-		check.Fatal(t, "filepath.Glob()", err)
+		paths := check.Call(filepath.Glob(filepath.Join(root, name, "*.go"))).Must(t, "filepath.Glob()")
 		for _, path := range paths {
 			if strings.HasSuffix(path, "_test.go") {
 				continue
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			check.Fatal(t, "parser.ParseFile()", err)
+			file := check.Call(parser.ParseFile(token.NewFileSet(), path, nil, 0)).Must(t, "parser.ParseFile()")
 			for _, d := range file.Decls {
 				types, ok := d.(*ast.GenDecl)
 				if !ok {

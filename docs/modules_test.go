@@ -12,16 +12,14 @@ import (
 // TestModules holds the modules that the SDK's module draws in against a list. A module that is new there is paid for by
 // every user: integrations have modules of their own.
 func TestModules(t *testing.T) {
-	text, err := os.ReadFile("testdata/modules.txt")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("testdata/modules.txt")).Must(t, "os.ReadFile()")
 	known := map[string]bool{}
 	for _, path := range strings.Fields(string(text)) {
 		known[path] = true
 	}
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Path}}", "all")
 	list.Dir = root
-	output, err := list.Output()
-	check.Fatal(t, "Output()", err)
+	output := check.Call(list.Output()).Must(t, "Output()")
 	modules := strings.Fields(string(output))
 	if len(modules) < 10 {
 		t.Fatalf("the module draws in %v", modules)

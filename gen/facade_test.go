@@ -39,12 +39,9 @@ func facadeOf(t *testing.T, dir string) (map[string]string, error) {
 // everything returns the outputs of the schema, of the calls and of package zlimit.
 func everything(t *testing.T) map[string]string {
 	t.Helper()
-	mirrored, err := facade.Of(loadCore(t))
-	check.Fatal(t, "facade.Of()", err)
-	files, err := emit.Blocking(mirrored)
-	check.Fatal(t, "emit.Blocking()", err)
-	old, err := legacyFiles(legacySpec)
-	check.Fatal(t, "legacyFiles()", err)
+	mirrored := check.Call(facade.Of(loadCore(t))).Must(t, "facade.Of()")
+	files := check.Call(emit.Blocking(mirrored)).Must(t, "emit.Blocking()")
+	old := check.Call(legacyFiles(legacySpec)).Must(t, "legacyFiles()")
 	outputs := generated(t, specFile, readFile(t, specFile))
 	outputs["stack/template.yaml"] = templateOf(t, string(readFile(t, specFile)))
 	maps.Copy(files, old)
@@ -62,9 +59,7 @@ func loadCore(t *testing.T) *source.Package {
 	if testing.Short() {
 		t.Skip("type-checks package zlimit: the runs that are not short have it")
 	}
-	p, err := core()
-	check.Fatal(t, "core()", err)
-	return p
+	return check.Call(core()).Must(t, "core()")
 }
 
 // unpack writes the files of an archive that are wanted into a module of its own, and returns its directory.
@@ -96,8 +91,7 @@ func TestFacadeGolden(t *testing.T) {
 	for name, archive := range gentest.Archives(t, "facade") {
 		t.Run(name, func(t *testing.T) {
 			dir := unpack(t, archive, isCore)
-			got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
-			check.Fatal(t, "facadeOf()", err)
+			got := check.Call(facadeOf(t, filepath.Join(dir, "zlimit"))).Must(t, "facadeOf()")
 			if *update {
 				gentest.Rewrite(t, "facade", name, archive, isCore, got)
 				return
@@ -140,8 +134,7 @@ func TestFacadeErrors(t *testing.T) {
 // make another one. A test there does the same for methods.
 func TestFacadeFunctions(t *testing.T) {
 	core := loadCore(t)
-	blocking, err := source.Load(filepath.Join(coreDir, "blocking"))
-	check.Fatal(t, "source.Load()", err)
+	blocking := check.Call(source.Load(filepath.Join(coreDir, "blocking"))).Must(t, "source.Load()")
 	mirrored := 0
 	for _, name := range core.Types.Scope().Names() {
 		f, ok := core.Types.Scope().Lookup(name).(*types.Func)
@@ -176,8 +169,7 @@ func TestUnfinishedCore(t *testing.T) {
 	} {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(text), 0o644))
 	}
-	got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
-	check.Fatal(t, "facadeOf()", err)
+	got := check.Call(facadeOf(t, filepath.Join(dir, "zlimit"))).Must(t, "facadeOf()")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("outputs differ (-want +got):\n%s", diff)
 	}
@@ -186,8 +178,7 @@ func TestUnfinishedCore(t *testing.T) {
 // TestFacadeIsPure emits the files of one facade repeatedly.
 func TestFacadeIsPure(t *testing.T) {
 	p := loadCore(t)
-	f, err := facade.Of(p)
-	check.Fatal(t, "facade.Of()", err)
+	f := check.Call(facade.Of(p)).Must(t, "facade.Of()")
 	first, err := emit.Blocking(f)
 	check.Fatal(t, "emit.Blocking()", err)
 	for range 5 {

@@ -47,10 +47,8 @@ const (
 // generated returns the outputs of a schema.
 func generated(t *testing.T, name string, text []byte) map[string]string {
 	t.Helper()
-	s, err := schema.Load(name, text)
-	check.Fatal(t, "schema.Load()", err)
-	files, err := emit.Files(s)
-	check.Fatal(t, "emit.Files()", err)
+	s := check.Call(schema.Load(name, text)).Must(t, "schema.Load()")
+	files := check.Call(emit.Files(s)).Must(t, "emit.Files()")
 	outputs := make(map[string]string, len(files))
 	for path, content := range files {
 		outputs[path] = string(content)
@@ -60,9 +58,7 @@ func generated(t *testing.T, name string, text []byte) map[string]string {
 
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	check.Fatal(t, "os.ReadFile()", err)
-	return text
+	return check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 }
 
 // TestGolden compares the outputs of small schemas with those in the archives. TestGoldenCompiles runs them.
@@ -134,8 +130,7 @@ func TestGoldenCompiles(t *testing.T) {
 
 // TestErrors compares the errors about malformed schemas with the archives.
 func TestErrors(t *testing.T) {
-	members, err := source.Load(bucketDir)
-	check.Fatal(t, "source.Load()", err)
+	members := check.Call(source.Load(bucketDir)).Must(t, "source.Load()")
 	gentest.Errors(t, "errors", *update, isInput, func(_ *testing.T, archive *txtar.Archive) error {
 		text, _ := gentest.File(archive, "schema.yaml")
 		s, err := schema.Load("schema.yaml", []byte(text))
@@ -221,8 +216,7 @@ func TestStyle(t *testing.T) {
 			}
 		}
 		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, path, text, parser.ImportsOnly)
-		check.Fatal(t, "parser.ParseFile()", err)
+		f := check.Call(parser.ParseFile(fset, path, text, parser.ImportsOnly)).Must(t, "parser.ParseFile()")
 		lastGroup, lastLine := 0, 0
 		for _, spec := range f.Imports {
 			if spec.Name != nil {
@@ -257,9 +251,7 @@ func newOverlay(t *testing.T) *overlay {
 // root returns the directory of the module.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs("..")
-	check.Fatal(t, "filepath.Abs()", err)
-	return dir
+	return check.Call(filepath.Abs("..")).Must(t, "filepath.Abs()")
 }
 
 // add shows content at a path in the module.
@@ -273,8 +265,7 @@ func (o *overlay) add(t *testing.T, path, content string) {
 // run runs the go command in the module.
 func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error) {
 	t.Helper()
-	text, err := json.Marshal(o)
-	check.Fatal(t, "json.Marshal()", err)
+	text := check.Call(json.Marshal(o)).Must(t, "json.Marshal()")
 	list := filepath.Join(o.dir, "overlay.json")
 	check.Fatal(t, "os.WriteFile()", os.WriteFile(list, text, 0o644))
 	command := exec.Command("go", append([]string{verb, "-overlay=" + list}, args...)...)
@@ -313,8 +304,7 @@ func (o *overlay) check(t *testing.T, paths ...string) error {
 			if shown := o.Replace[path]; shown != "" {
 				path = shown
 			}
-			f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
-			check.Fatal(t, "parser.ParseFile()", err)
+			f := check.Call(parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)).Must(t, "parser.ParseFile()")
 			files = append(files, f)
 		}
 		config := types.Config{
@@ -442,8 +432,7 @@ func TestRun(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "zlimit", "blocking", "lease_gen.go")); err != nil {
 			t.Errorf("os.Stat() = %v", err)
 		}
-		before, err := os.Stat(keys)
-		check.Fatal(t, "os.Stat()", err)
+		before := check.Call(os.Stat(keys)).Must(t, "os.Stat()")
 		if code := run([]string{"-spec", specFile, "-legacy", legacySpec, "-calls", callsSpec, "-members", bucketDir, "-core", coreDir, "-root", dir}, &stderr); code != 0 {
 			t.Fatalf("second run = %d, %s", code, &stderr)
 		}
@@ -572,22 +561,19 @@ func TestMutants(t *testing.T) {
 		t.Skip("compiles hundreds of schemas")
 	}
 	loaded, fset := known{}, token.NewFileSet()
-	compiled, err := source.Importer(fset, "../internal/layout")
-	check.Fatal(t, "source.Importer()", err)
+	compiled := check.Call(source.Importer(fset, "../internal/layout")).Must(t, "source.Importer()")
 	for _, path := range []string{
 		"fmt", "math", "slices", "strconv", "strings",
 		"github.com/zlimit/zlimit-go/internal/bucket",
 		"github.com/zlimit/zlimit-go/internal/expr",
 		"github.com/zlimit/zlimit-go/internal/store",
 	} {
-		p, err := compiled.Import(path)
-		check.Fatal(t, "Import()", err)
+		p := check.Call(compiled.Import(path)).Must(t, "Import()")
 		loaded[path] = p
 	}
 	var primitives []*ast.File
 	for _, path := range []string{"../internal/layout/keys.go", "../internal/layout/codec.go"} {
-		f, err := parser.ParseFile(fset, path, nil, 0)
-		check.Fatal(t, "parser.ParseFile()", err)
+		f := check.Call(parser.ParseFile(fset, path, nil, 0)).Must(t, "parser.ParseFile()")
 		primitives = append(primitives, f)
 	}
 	originals := map[string]string{specFile: string(readFile(t, specFile))}

@@ -17,8 +17,7 @@ import (
 // TestNamesStandInTheSchemaAlone asks that no hand-written code has the name of an index, or of an attribute whose name is a code or
 // has the prefix of a family: it would be another one once the schema renames it. Words such as cascade mean other things as well.
 func TestNamesStandInTheSchemaAlone(t *testing.T) {
-	s, err := schema.Load(specFile, readFile(t, specFile))
-	check.Fatal(t, "schema.Load()", err)
+	s := check.Call(schema.Load(specFile, readFile(t, specFile))).Must(t, "schema.Load()")
 	isName := nameOf(s)
 	for _, dir := range []string{"../zlimit", "../aggregator", "../stack", "../cmd", "../server", "../internal"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

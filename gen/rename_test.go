@@ -20,11 +20,9 @@ func TestRename(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the module")
 	}
-	s, err := schema.Load(specFile, readFile(t, specFile))
-	check.Fatal(t, "schema.Load()", err)
+	s := check.Call(schema.Load(specFile, readFile(t, specFile))).Must(t, "schema.Load()")
 	rename(s)
-	files, err := emit.Files(s)
-	check.Fatal(t, "emit.Files()", err)
+	files := check.Call(emit.Files(s)).Must(t, "emit.Files()")
 	o := newOverlay(t)
 	for path, content := range files {
 		// The names of public functions have the names of indexes, and examples call them.
@@ -32,8 +30,7 @@ func TestRename(t *testing.T) {
 			o.add(t, path, string(content))
 		}
 	}
-	tests, err := filepath.Glob("../internal/layout/*_test.go")
-	check.Fatal(t, "filepath.Glob()", err)
+	tests := check.Call(filepath.Glob("../internal/layout/*_test.go")).Must(t, "filepath.Glob()")
 	for _, path := range tests {
 		if !strings.HasSuffix(path, "_gen_test.go") {
 			o.add(t, strings.TrimPrefix(filepath.ToSlash(path), "../"), renamed(t, s, string(readFile(t, path))))

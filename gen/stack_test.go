@@ -13,17 +13,14 @@ import (
 // templateOf returns the template that follows from a schema and the calls of the module.
 func templateOf(t *testing.T, text string) string {
 	t.Helper()
-	files, err := stackFiles(t, text, string(readFile(t, callsSpec)))
-	check.Fatal(t, "stackFiles()", err)
+	files := check.Call(stackFiles(t, text, string(readFile(t, callsSpec)))).Must(t, "stackFiles()")
 	return string(files["stack/template.yaml"])
 }
 
 func stackFiles(t *testing.T, text, asked string) (map[string][]byte, error) {
 	t.Helper()
-	s, err := schema.Load(specFile, []byte(text))
-	check.Fatal(t, "schema.Load()", err)
-	c, err := calls.Load(callsSpec, []byte(asked))
-	check.Fatal(t, "calls.Load()", err)
+	s := check.Call(schema.Load(specFile, []byte(text))).Must(t, "schema.Load()")
+	c := check.Call(calls.Load(callsSpec, []byte(asked))).Must(t, "calls.Load()")
 	return emit.Stack(s, c)
 }
 

@@ -281,11 +281,10 @@ func TestClients(t *testing.T) {
 		}
 	}
 	limiter, _ = zlimittest.New(t, zlimit.PerMinute("rpm", 2))
-	broken, err := grpc.NewClient("passthrough:///nobody", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	broken := check.Call(grpc.NewClient("passthrough:///nobody", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody") }),
 		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request)),
-		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
-	check.Fatal(t, "grpc.NewClient()", err)
+		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))).Must(t, "grpc.NewClient()")
 	defer broken.Close()
 	if err := once(t.Context(), broken, "hello"); status.Code(err) != codes.Unavailable || faulttest.Left(t, limiter, "alice") != 2 {
 		t.Errorf("a call to nobody: %v, %d left, want all", err, faulttest.Left(t, limiter, "alice"))

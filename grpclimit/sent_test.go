@@ -91,11 +91,10 @@ func TestClientsChargeWhatWasSent(t *testing.T) {
 			},
 		} {
 			limiter, _ := zlimittest.New(t, zlimit.PerHour("rpm", 5))
-			conn, err := grpc.NewClient(tcp.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			conn := check.Call(grpc.NewClient(tcp.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 				grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request)),
-				grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
-			check.Fatal(t, "grpc.NewClient()", err)
+				grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))).Must(t, "grpc.NewClient()")
 			served.Store(0)
 			refused := 0
 			for range 40 {
@@ -121,12 +120,11 @@ func TestClientsChargeWhatWasSent(t *testing.T) {
 func TestClientsGiveBackWhatWasNeverSent(t *testing.T) {
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 	limiter, _ := zlimittest.New(t, zlimit.PerHour("rpm", 5))
-	conn, err := grpc.NewClient("passthrough:///nobody", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn := check.Call(grpc.NewClient("passthrough:///nobody", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody") }),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 		grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request)),
-		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))
-	check.Fatal(t, "grpc.NewClient()", err)
+		grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request)))).Must(t, "grpc.NewClient()")
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()

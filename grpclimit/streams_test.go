@@ -166,8 +166,7 @@ func TestAbandonedStreams(t *testing.T) {
 	var opened atomic.Int64
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		stream, err := conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")
-		check.Fatal(t, "NewStream()", err)
+		stream := check.Call(conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")).Must(t, "NewStream()")
 		opened.Add(1)
 		go cancel()
 		_ = stream.SendMsg(wrapperspb.String("a"))

@@ -130,8 +130,7 @@ func TestRefusalsAreNoSuccess(t *testing.T) {
 		if err := once(t.Context(), conn, "hello"); status.Code(err) != codes.Internal {
 			t.Errorf("a call = %v, want INTERNAL", err)
 		}
-		stream, err := conn.NewStream(t.Context(), &description.Streams[0], "/test.Echo/Many")
-		check.Fatal(t, "NewStream()", err)
+		stream := check.Call(conn.NewStream(t.Context(), &description.Streams[0], "/test.Echo/Many")).Must(t, "NewStream()")
 		_ = stream.SendMsg(wrapperspb.String("hello"))
 		if err := stream.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Internal {
 			t.Errorf("a stream = %v, want INTERNAL", err)

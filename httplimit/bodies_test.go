@@ -37,8 +37,7 @@ func TestBodyTimeout(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL, "http://"))
 		check.Fatal(t, "DialContext()", err)
 		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n%s", body)
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		check.Fatal(t, "http.ReadResponse()", err)
+		response := check.Call(http.ReadResponse(bufio.NewReader(conn), nil)).Must(t, "http.ReadResponse()")
 		if _ = response.Body.Close(); response.StatusCode != want {
 			t.Errorf("a body of %q is answered by %s, want %d", body, response.Status, want)
 		}

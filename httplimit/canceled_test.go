@@ -31,11 +31,9 @@ func TestCanceledRequestsAreNoSuccess(t *testing.T) {
 		s := httptest.NewUnstartedServer(nil)
 		s.Config = server
 		s.Start()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-		check.Fatal(t, "http.NewRequestWithContext()", err)
+		r := check.Call(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)).Must(t, "http.NewRequestWithContext()")
 		r.Header.Set("X-API-Key", "alice")
-		response, err := s.Client().Do(r)
-		check.Fatal(t, "Do()", err)
+		response := check.Call(s.Client().Do(r)).Must(t, "Do()")
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusServiceUnavailable || response.ContentLength <= 0 {
 			t.Errorf("%s: status %d with %d bytes, want 503 with a problem", name, response.StatusCode, response.ContentLength)

@@ -200,8 +200,7 @@ func TestClientsThatLeave(t *testing.T) {
 		if r.URL, err = url.Parse(server.URL); err != nil {
 			t.Fatalf("url.Parse() = %v", err)
 		}
-		response, err := server.Client().Do(r)
-		check.Fatal(t, "Do()", err)
+		response := check.Call(server.Client().Do(r)).Must(t, "Do()")
 		if _, err := io.ReadFull(response.Body, make([]byte, 100)); err != nil {
 			t.Errorf("io.ReadFull() = %v", err)
 		}
@@ -251,8 +250,7 @@ func TestErrors(t *testing.T) {
 	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
 		t.Fatalf("Limits.Set() = %v", err)
 	}
-	closed, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	closed := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	_ = closed.Close()
 	failing := func(err error) func(*http.Request) (zlimit.Request, error) {
 		return func(*http.Request) (zlimit.Request, error) { return zlimit.Request{}, err }
@@ -453,8 +451,7 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 		_, _ = io.Copy(conn, both)
 	}))
 	defer echo.Close()
-	target, err := url.Parse(echo.URL)
-	check.Fatal(t, "url.Parse()", err)
+	target := check.Call(url.Parse(echo.URL)).Must(t, "url.Parse()")
 	request := func(*http.Request) (zlimit.Request, error) {
 		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}}, nil
 	}
@@ -466,8 +463,7 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 		check.Fatal(t, "http.NewRequestWithContext()", err)
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")
-		response, err := transport.RoundTrip(r)
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(r)).Must(t, "RoundTrip()")
 		conn, ok := response.Body.(io.ReadWriteCloser)
 		if !ok || response.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("the answer of status %d has a body %T, want one to write to", response.StatusCode, response.Body)
@@ -502,8 +498,7 @@ func TestAllocations(t *testing.T) {
 	}
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1_000_000_000), zlimit.PerDay("tpm", 1_000_000_000))
 	zlimittest.IgnoreLeases(limiter) // whose notes allocate
-	request, err := byKey(keyed(t))
-	check.Fatal(t, "byKey()", err)
+	request := check.Call(byKey(keyed(t))).Must(t, "byKey()")
 	bare := testing.AllocsPerRun(1000, func() {
 		if _, err := limiter.Acquire(t.Context(), request); err != nil {
 			t.Fatalf("Acquire() = %v", err)
@@ -530,8 +525,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	limiter, _ := zlimittest.New(b, zlimit.PerDay("rpm", 1_000_000_000))
 	zlimittest.IgnoreLeases(limiter)
 	r, w := keyed(b), httptest.NewRecorder()
-	request, err := byKey(r)
-	check.Fatal(b, "byKey()", err)
+	request := check.Call(byKey(r)).Must(b, "byKey()")
 	const turn = 20
 	run := func(call func()) float64 {
 		start := time.Now()

@@ -154,8 +154,7 @@ func readInOutage(t *testing.T, b faulttest.Outage, end string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	response, err := transport.RoundTrip(keyed(t).WithContext(ctx))
-	check.Fatal(t, "RoundTrip()", err)
+	response := check.Call(transport.RoundTrip(keyed(t).WithContext(ctx))).Must(t, "RoundTrip()")
 	check.Fatal(t, "Adjust()", httplimit.Lease(response.Request.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 	switch end {
 	case "cancelled":

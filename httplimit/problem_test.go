@@ -55,8 +55,7 @@ func TestLimitsOfProblems(t *testing.T) {
 		{Entity: "alice", Resource: "api", Limit: zlimit.Daily("rpd", 5, "UTC"), Available: 5, Requested: 2, ResetsAt: reset},
 		{Entity: "alice", Resource: "api", Limit: zlimit.PerDay("tpd", 5), Available: 5, Requested: 9, Exceeded: true, RetryAfter: zlimit.Never},
 	}})
-	body, err := json.Marshal(got)
-	check.Fatal(t, "json.Marshal()", err)
+	body := check.Call(json.Marshal(got)).Must(t, "json.Marshal()")
 	want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
 		`"detail":"The request asks for more than the quota can hold, and cannot succeed.","violated-policies":["parent:rpm","tpd"],"limits":[` +
 		`{"policy":"parent:rpm","capacity":20,"available":-3,"requested":2,"exceeded":true,"retry_after_seconds":15},` +

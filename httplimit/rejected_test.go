@@ -12,19 +12,16 @@ import (
 
 // TestRejectedHandler serves what a process has reported.
 func TestRejectedHandler(t *testing.T) {
-	s, err := zlimit.Memory()
-	check.Fatal(t, "zlimit.Memory()", err)
+	s := check.Call(zlimit.Memory()).Must(t, "zlimit.Memory()")
 	defer s.Close()
-	reporting, err := zlimit.New(t.Context(), s, zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	check.Fatal(t, "zlimit.New()", err)
+	reporting := check.Call(zlimit.New(t.Context(), s, zlimit.WithRejectionReports(zlimit.RejectionReports{}))).Must(t, "zlimit.New()")
 	for range 3 {
 		_, _ = reporting.Acquire(t.Context(), zlimit.Request{
 			Entity: "acme", Resource: "gpt", Consume: zlimit.Amounts{"rpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)},
 		})
 	}
 	check.Fatal(t, "Close()", reporting.Close())
-	l, err := zlimit.New(t.Context(), s)
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s)).Must(t, "zlimit.New()")
 	defer l.Close()
 	handler := httplimit.Rejected(l)
 	get := func(target string) *httptest.ResponseRecorder {

@@ -40,8 +40,7 @@ func TestSlotsOfACall(t *testing.T) {
 	}
 	transport := &httplimit.Transport{Limiter: limiter, Request: consume}
 	call := func(ctx context.Context) (*http.Response, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
-		check.Fatal(t, "http.NewRequestWithContext()", err)
+		r := check.Call(http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)).Must(t, "http.NewRequestWithContext()")
 		return (&http.Client{Transport: transport}).Do(r)
 	}
 	taken := uint64(0)

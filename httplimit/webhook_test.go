@@ -45,8 +45,7 @@ func TestWebhook(t *testing.T) {
 					}
 					return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("ok"))}, nil
 				})}
-				notify, err := httplimit.Webhook("https://hooks.example.com/x", client)
-				check.Fatal(t, "httplimit.Webhook()", err)
+				notify := check.Call(httplimit.Webhook("https://hooks.example.com/x", client)).Must(t, "httplimit.Webhook()")
 				if err := notify(t.Context(), zlimit.BudgetAlert{ID: "a/b"}); (err != nil) != test.fails {
 					t.Errorf("notify() = %v", err)
 				}

@@ -226,8 +226,7 @@ func (r *recorded) meter(t *testing.T, call llm.Call) {
 func (r *recorded) transport(t *testing.T, call llm.Call, size int) {
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1_000_000_000))
 	transport, reports := newTransport(t, limiter, respond(r.status, r.header, r.in(func(int) int { return size })))
-	response, err := transport.RoundTrip(r.request(t))
-	check.Fatal(t, "RoundTrip()", err)
+	response := check.Call(transport.RoundTrip(r.request(t))).Must(t, "RoundTrip()")
 	if got, _ := io.ReadAll(response.Body); !bytes.Equal(got, r.answer) {
 		t.Errorf("the answer is changed:\n%q", got)
 	}

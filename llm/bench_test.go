@@ -38,8 +38,7 @@ func BenchmarkStream(b *testing.B) {
 		for i, tripper := range []http.RoundTripper{base, plain, filtered} {
 			r := newRequest(b, chatPath, `{"model":"m","stream":true}`)
 			start := time.Now()
-			response, err := tripper.RoundTrip(r)
-			check.Fatal(b, "RoundTrip()", err)
+			response := check.Call(tripper.RoundTrip(r)).Must(b, "RoundTrip()")
 			if _, err := io.Copy(struct{ io.Writer }{io.Discard}, response.Body); err != nil {
 				b.Fatalf("io.Copy() = %v", err)
 			}
@@ -81,8 +80,7 @@ func BenchmarkPhoto(b *testing.B) {
 					r.GetBody = nil
 				}
 				start = time.Now()
-				response, err := transport.RoundTrip(r)
-				check.Fatal(b, "RoundTrip()", err)
+				response := check.Call(transport.RoundTrip(r)).Must(b, "RoundTrip()")
 				_, _ = io.Copy(io.Discard, response.Body)
 				_ = response.Body.Close()
 			}
@@ -114,8 +112,7 @@ func BenchmarkTotal(b *testing.B) {
 		for i, tripper := range transports {
 			r := newRequest(b, chatPath, `{"model":"m"}`)
 			start := time.Now()
-			response, err := tripper.RoundTrip(r)
-			check.Fatal(b, "RoundTrip()", err)
+			response := check.Call(tripper.RoundTrip(r)).Must(b, "RoundTrip()")
 			_, _ = io.Copy(io.Discard, response.Body)
 			_ = response.Body.Close()
 			least[i] = min(least[i], time.Since(start))

@@ -100,8 +100,7 @@ func TestBodiesAreReadAgain(t *testing.T) {
 					t.Errorf("io.CopyN() = %v", err)
 				}
 				for range 2 {
-					b, err := r.GetBody()
-					check.Fatal(t, "GetBody()", err)
+					b := check.Call(r.GetBody()).Must(t, "GetBody()")
 					if got, err := io.ReadAll(b); err != nil || string(got) != want || r.ContentLength != int64(len(want)) {
 						t.Errorf("in memory %d, again %v: the body is %d bytes of %d, %v, want %d", memory, again, len(got), r.ContentLength, err, len(want))
 					}

@@ -255,8 +255,7 @@ func TestPricesOfSecondModels(t *testing.T) {
 			held = (price.Dollar - price.NanoDollars(left(t, limiter, "all")["usd"])).String()
 			return respond(200, http.Header{}, io.NopCloser(strings.NewReader(test.answer)))(r)
 		}), llm.WithPrices("usd", prices(t)), llm.WithModels(llm.Rule{Pattern: "*", Resource: "all"}))
-		response, err := transport.RoundTrip(newRequest(t, "/v1/messages", test.body))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, "/v1/messages", test.body))).Must(t, "RoundTrip()")
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		got := reports.one(t)
@@ -296,8 +295,7 @@ func TestPricesByModel(t *testing.T) {
 		}
 		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {kind}}, io.NopCloser(strings.NewReader(test.answer))),
 			llm.WithPrices("usd", prices(t)))
-		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"small","max_tokens":1000}`))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, path, `{"model":"small","max_tokens":1000}`))).Must(t, "RoundTrip()")
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		got := reports.one(t)

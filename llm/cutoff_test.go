@@ -70,8 +70,7 @@ func TestCutOff(t *testing.T) {
 			limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
 			body := &pieces{rest: []byte(test.stream), lengths: func(int) int { return size }}
 			transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, body), llm.WithDefaultOutput(10), llm.WithCutOff(100))
-			response, err := transport.RoundTrip(newRequest(t, test.path, `{"model":"m","stream":true}`))
-			check.Fatal(t, "RoundTrip()", err)
+			response := check.Call(transport.RoundTrip(newRequest(t, test.path, `{"model":"m","stream":true}`))).Must(t, "RoundTrip()")
 			answer, err := io.ReadAll(response.Body)
 			_ = response.Body.Close()
 			got := reports.one(t)
@@ -120,8 +119,7 @@ func TestCutOffLeavesOthers(t *testing.T) {
 			return 200
 		}}
 		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {test.kind}}, body), llm.WithDefaultOutput(10), llm.WithCutOff(100))
-		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))).Must(t, "RoundTrip()")
 		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if got := reports.one(t); err != nil || string(answer) != test.body || got.CutOff || got.Charged["tpm"] != test.want || left(t, limiter, "m")["tpm"] != 1000-test.want {

@@ -179,8 +179,7 @@ func TestMessagesOfBadRequests(t *testing.T) {
 	}
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 1<<40))
 	transport, _ := newTransport(t, limiter, http.DefaultTransport, llm.WithResponses())
-	response, err := transport.RoundTrip(newRequest(t, "/v1/who-knows", "{}"))
-	check.Fatal(t, "RoundTrip()", err)
+	response := check.Call(transport.RoundTrip(newRequest(t, "/v1/who-knows", "{}"))).Must(t, "RoundTrip()")
 	text, _ := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if want := `Unknown call. The request POST /v1/who-knows is no call that this service knows.`; response.StatusCode != http.StatusForbidden || !strings.Contains(string(text), want) {

@@ -219,8 +219,7 @@ func TestBackgroundCallsWithoutAnswer(t *testing.T) {
 	}
 	transport, reports = newTransport(t, limiter, faulttest.RoundTripper((&desk{answers: map[string]string{"POST /v1/responses": queued}}).RoundTrip))
 	ctx, cancel := context.WithCancel(t.Context())
-	response, err := transport.RoundTrip(newRequest(t, "/v1/responses", inBackground).WithContext(ctx))
-	check.Fatal(t, "RoundTrip()", err)
+	response := check.Call(transport.RoundTrip(newRequest(t, "/v1/responses", inBackground).WithContext(ctx))).Must(t, "RoundTrip()")
 	cancel()
 	_ = response.Body.Close()
 	check.Error(t, "Wait()", transport.Wait(t.Context()))

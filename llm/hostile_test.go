@@ -18,11 +18,10 @@ import (
 // In TestOneKeyAgainstItsTeam, the holder of one key sends what might be served and not charged, or charged to others and not served. What
 // a provider would take of each request is known here. Beyond one estimate, nothing is had for less, and a refused prompt costs its prompt.
 func TestOneKeyAgainstItsTeam(t *testing.T) {
-	table, err := price.NewTable(map[string]price.Model{
+	table := check.Call(price.NewTable(map[string]price.Model{
 		"small": {Rates: price.Rates{price.Input: price.PerMillion("1"), price.Output: price.PerMillion("1")}},
 		"large": {Rates: price.Rates{price.Input: price.PerMillion("100"), price.Output: price.PerMillion("100")}},
-	})
-	check.Fatal(t, "price.NewTable()", err)
+	})).Must(t, "price.NewTable()")
 	const messages = "/v1/messages"
 	for _, test := range []struct {
 		name, path, body, answer string

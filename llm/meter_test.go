@@ -79,9 +79,7 @@ func answers(t testing.TB) []answer {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "streams", name))
-	check.Fatal(t, "os.ReadFile()", err)
-	return b
+	return check.Call(os.ReadFile(filepath.Join("testdata", "streams", name))).Must(t, "os.ReadFile()")
 }
 
 // events encodes lines of a type and a payload as an AWS event stream.

@@ -27,11 +27,9 @@ type row map[string]string
 
 func rows(t *testing.T, file string) (all []row) {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "month", file))
-	check.Fatal(t, "os.Open()", err)
+	f := check.Call(os.Open(filepath.Join("testdata", "month", file))).Must(t, "os.Open()")
 	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
-	check.Fatal(t, "ReadAll()", err)
+	lines := check.Call(csv.NewReader(f).ReadAll()).Must(t, "ReadAll()")
 	for _, line := range lines[1:] {
 		r := row{}
 		for i, name := range lines[0] {
@@ -132,14 +130,12 @@ func (r row) exchange(t *testing.T) (host, path, request, contentType, answer st
 // budget of each team at the end, is charged what the program bill.py has reckoned, which shares nothing with this package: to the
 // billionth of a dollar.
 func TestMonth(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "month", "prices.json"))
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile(filepath.Join("testdata", "month", "prices.json"))).Must(t, "os.ReadFile()")
 	list, err := price.ReadLiteLLM(strings.NewReader(string(text)))
 	if err != nil || len(list.Skipped) > 0 {
 		t.Fatalf("the list: %v, skipped are %v", err, list.Skipped)
 	}
-	table, err := price.NewTable(list.Models)
-	check.Fatal(t, "price.NewTable()", err)
+	table := check.Call(price.NewTable(list.Models)).Must(t, "price.NewTable()")
 	limiter, clock := zlimittest.New(t)
 	const budget = 1000 * int64(price.Dollar)
 	var current row
@@ -153,8 +149,7 @@ func TestMonth(t *testing.T) {
 	check.Fatal(t, "llm.NewTransport()", err)
 	teams := map[string]bool{}
 	for n, r := range rows(t, "calls.csv") {
-		at, err := time.Parse(time.RFC3339, r["time"])
-		check.Fatal(t, "time.Parse()", err)
+		at := check.Call(time.Parse(time.RFC3339, r["time"])).Must(t, "time.Parse()")
 		clock.Advance(at.Sub(clock.Now()))
 		if !teams[r["team"]] {
 			teams[r["team"]] = true

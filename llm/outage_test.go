@@ -147,8 +147,7 @@ func TestLearningInOutages(t *testing.T) {
 				header := http.Header{"X-Ratelimit-Remaining-Tokens": {"100"}}
 				base := respond(200, header, &faulttest.Body{Rest: `{"usage":{"prompt_tokens":20,"completion_tokens":30}}`})
 				transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), llm.WithLogger(log.Logger()))
-				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
-				check.Fatal(t, "RoundTrip()", err)
+				response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))).Must(t, "RoundTrip()")
 				store.Break(b.Fault)
 				began := time.Now()
 				if _, err := io.Copy(io.Discard, response.Body); err != nil {
@@ -182,8 +181,7 @@ func TestClosedWhileAnswersAreRead(t *testing.T) {
 	transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		return respond(200, http.Header{}, &faulttest.Body{Rest: `{"usage":{"prompt_tokens":20,"completion_tokens":30}}`})(r)
 	}), llm.WithLogger(log.Logger()))
-	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
-	check.Fatal(t, "RoundTrip()", err)
+	response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))).Must(t, "RoundTrip()")
 	check.Fatal(t, "Close()", limiter.Close())
 	before := store.Writes()
 	if got, err := io.ReadAll(response.Body); !strings.Contains(string(got), "usage") || err != nil {

@@ -73,8 +73,7 @@ func TestLearnedRate(t *testing.T) {
 	}
 	of := func(entity, limit string) int64 {
 		t.Helper()
-		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "m"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "m"})).Must(t, "Available()")
 		for _, s := range statuses {
 			if s.Entity == entity && s.Limit.Name == limit {
 				return s.Available
@@ -172,13 +171,11 @@ func TestPacesAreExact(t *testing.T) {
 	}
 	check.Fatal(t, "Acquire() and Commit()", err)
 	for range 90 {
-		r, err := fleet[0].RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1}`))
-		check.Fatal(t, "RoundTrip()", err)
+		r := check.Call(fleet[0].RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1}`))).Must(t, "RoundTrip()")
 		_, _ = io.Copy(io.Discard, r.Body)
 		_ = r.Body.Close()
 	}
-	statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "account", Resource: "m"})
-	check.Fatal(t, "Available()", err)
+	statuses := check.Call(limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "account", Resource: "m"})).Must(t, "Available()")
 	if s, _ := statuses.Limit("calls"); s.Available < 600-121 || s.Available > 600-119 {
 		t.Errorf("90 calls at three quarters of the rate take %d, want 120", 600-s.Available)
 	}

@@ -96,8 +96,7 @@ func TestPricesMultiply(t *testing.T) {
 	if err != nil || len(list.Skipped) > 0 {
 		t.Fatal(err, list.Skipped)
 	}
-	table, err := price.NewTable(list.Models)
-	check.Fatal(t, "price.NewTable()", err)
+	table := check.Call(price.NewTable(list.Models)).Must(t, "price.NewTable()")
 	const claude, gemini = "/v1/messages", "/v1/projects/p/locations/%s/publishers/google/models/gemini:generateContent"
 	answerOf := func(input int, more string) string {
 		return fmt.Sprintf(`{"model":"claude","stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1000%s}}`, input, more)
@@ -149,8 +148,7 @@ func TestFieldsOfMoney(t *testing.T) {
 	answer := respond(200, http.Header{"Content-Type": {"application/json"}}, io.NopCloser(strings.NewReader(`{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)))
 	cents := llm.WithCharge("cents", func(string, llm.Usage) (int64, error) { return 1, nil })
 	transport, _ := newTransport(t, limiter, answer, llm.WithFields(), llm.WithPrices("usd", prices(t)), llm.WithPrices("budget", prices(t)), cents)
-	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"small","max_tokens":10}`))
-	check.Fatal(t, "RoundTrip()", err)
+	response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"model":"small","max_tokens":10}`))).Must(t, "RoundTrip()")
 	_ = response.Body.Close()
 	const want = `"budget";q=1000000000;qu="nano-usd";w=86400, "cents";q=100;qu="tokens";w=86400, "usd";q=1000000000;qu="nano-usd";w=86400`
 	if got := response.Header.Get("RateLimit-Policy"); got != want {
@@ -312,8 +310,7 @@ func TestFields(t *testing.T) {
 	}
 	transport, _ := newTransport(t, limiter, faulttest.RoundTripper(answer), llm.WithFields(), llm.WithResponses())
 	for _, want := range []string{`"rpm";r=1;t=30, "tpm";r=59000;t=1`, `"rpm";r=0;t=30, "tpm";r=58998;t=2`, `"rpm";r=0;t=30, "tpm";r=59996`} {
-		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1000}`))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1000}`))).Must(t, "RoundTrip()")
 		if got := response.Header.Get("RateLimit"); got != want {
 			t.Errorf("RateLimit = %s, want %s", got, want)
 		}

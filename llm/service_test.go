@@ -106,8 +106,7 @@ func TestRefusalsInMoney(t *testing.T) {
 	transport, _ := newTransport(t, limiter, respond(200, http.Header{}, http.NoBody), llm.WithResponses(),
 		llm.WithCharge("usd", func(string, llm.Usage) (int64, error) { return 20_500_000_000, nil }))
 	for want := range 2 {
-		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"model":"m"}`))).Must(t, "RoundTrip()")
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if want == 1 && (response.StatusCode != 429 || !strings.Contains(string(body), "usd (requested $20.5, available $4.5 of $25)")) {

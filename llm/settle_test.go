@@ -32,8 +32,7 @@ func TestCallsAreSettled(t *testing.T) {
 			llm.WithLimit("rpm", llm.PerRequest), llm.WithLimit("tpm", llm.PerBedrockToken), llm.WithLimit("out", llm.PerOutput),
 			llm.WithModels(llm.Rule{Pattern: "*", Resource: "models"}))
 		path := strings.ReplaceAll(paths[a.call.API], "MODEL", a.call.Model)
-		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m","max_tokens":500}`))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, path, `{"model":"m","max_tokens":500}`))).Must(t, "RoundTrip()")
 		if got, err := io.ReadAll(response.Body); err != nil || !bytes.Equal(got, a.body) {
 			t.Errorf("%s: the body is changed, or %v", a.name, err)
 		}
@@ -132,8 +131,7 @@ func TestEndings(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			request := newRequest(t, chatPath, `{"stream":true,"model":"m","messages":[{"content":"`+long+`"}],"max_tokens":500}`)
-			response, err := transport.RoundTrip(request.WithContext(ctx))
-			check.Fatal(t, "RoundTrip()", err)
+			response := check.Call(transport.RoundTrip(request.WithContext(ctx))).Must(t, "RoundTrip()")
 			test.act(t, cancel, response.Body)
 			for range 2 {
 				check.Error(t, "Body.Close()", response.Body.Close())

@@ -31,8 +31,7 @@ func TestSound(t *testing.T) {
 		{"speech of samples", "/v1/audio/speech", `{"model":"m","response_format":"pcm"}`, "audio/pcm", strings.Repeat("x", seconds*samples), 25 * seconds},
 		{"two formats", "/v1beta/models/m:streamGenerateContent", `{}`, "application/json", fmt.Sprintf(`[{"candidates":[{"content":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=8000","data":%q}},{"inlineData":{"mimeType":"audio/L16","data":%[1]q}}]}}]}`, encoded), 25 * seconds * 2 * 3},
 	} {
-		call, err := llm.Inspect(newRequest(t, test.path, test.body))
-		check.Fatal(t, "llm.Inspect()", err)
+		call := check.Call(llm.Inspect(newRequest(t, test.path, test.body))).Must(t, "llm.Inspect()")
 		m := llm.NewMeter(call, http.Header{"Content-Type": {test.kind}}, io.NopCloser(strings.NewReader(test.answer)))
 		_, _ = io.Copy(io.Discard, m)
 		if u := m.Usage(); u.Output != test.want || u.AudioOutput != test.want || u.Complete {

@@ -77,8 +77,7 @@ const chatPath = "/v1/chat/completions"
 // left returns what is left of each limit of alice and a resource.
 func left(t testing.TB, l *zlimit.RateLimiter, resource string) map[string]int64 {
 	t.Helper()
-	statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "alice", Resource: resource})
-	check.Fatal(t, "Available()", err)
+	statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: "alice", Resource: resource})).Must(t, "Available()")
 	balances := map[string]int64{}
 	for _, s := range statuses {
 		balances[s.Limit.Name] = s.Available
@@ -127,12 +126,11 @@ func TestBadRequests(t *testing.T) {
 		{"an entity of a thousand bytes", `{"model":"gpt-4o"}`, llm.For(strings.Repeat("k", 1000)), `zlimit: invalid entity "` + strings.Repeat("k", 60)},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
-		transport, err := llm.NewTransport(limiter, test.entity, llm.WithBodies(200, 1000), llm.WithModels(llm.Rule{"gpt-*", ""}),
+		transport := check.Call(llm.NewTransport(limiter, test.entity, llm.WithBodies(200, 1000), llm.WithModels(llm.Rule{"gpt-*", ""}),
 			llm.WithBase(faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
 				t.Errorf("%s: the request is sent", test.name)
 				return nil, errors.New("sent")
-			})))
-		check.Fatal(t, "llm.NewTransport()", err)
+			})))).Must(t, "llm.NewTransport()")
 		body := &closer{Reader: strings.NewReader(test.body)}
 		r := newRequest(t, chatPath, "")
 		r.Body = body
@@ -150,8 +148,7 @@ func TestBadRequests(t *testing.T) {
 
 func TestEntityPanics(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
-	transport, err := llm.NewTransport(limiter, func(*http.Request) (string, error) { panic("key") })
-	check.Fatal(t, "llm.NewTransport()", err)
+	transport := check.Call(llm.NewTransport(limiter, func(*http.Request) (string, error) { panic("key") })).Must(t, "llm.NewTransport()")
 	body := &closer{Reader: strings.NewReader(`{"model":"m"}`)}
 	r := newRequest(t, chatPath, "")
 	r.Body = body
@@ -233,8 +230,7 @@ func TestSentAndNotAnswered(t *testing.T) {
 	if got := reports.one(t); !maps.Equal(got.Charged, zlimit.Amounts{"rpm": 1, "tpm": 2}) {
 		t.Errorf("Charged = %v, want the prompt", got.Charged)
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check.Fatal(t, "Listen()", err)
+	listener := check.Call(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")).Must(t, "Listen()")
 	_ = listener.Close()
 	r, err = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listener.Addr().String()+chatPath, strings.NewReader(body))
 	check.Fatal(t, "http.NewRequestWithContext()", err)
@@ -253,16 +249,14 @@ func TestRefusals(t *testing.T) {
 	send := func(tr http.RoundTripper) (*http.Response, error) {
 		return tr.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":5}`))
 	}
-	response, err := send(transport)
-	check.Fatal(t, "send()", err)
+	response := check.Call(send(transport)).Must(t, "send()")
 	_ = response.Body.Close()
 	var exceeded *zlimit.ExceededError
 	if _, err := send(transport); !errors.As(err, &exceeded) || exceeded.RetryAfter() != time.Minute {
 		t.Errorf("RoundTrip() = %v, want a rejection for a minute", err)
 	}
 	transport, _ = newTransport(t, limiter, ok(), llm.WithResponses())
-	response, err = send(transport)
-	check.Fatal(t, "send()", err)
+	response = check.Call(send(transport)).Must(t, "send()")
 	defer response.Body.Close()
 	var body struct {
 		Error struct{ Type, Message string }
@@ -344,10 +338,8 @@ func TestIncludeUsage(t *testing.T) {
 					body := &pieces{rest: []byte(strings.ReplaceAll(stream, "\n", end)), lengths: func(int) int { return 1 + 17*size }}
 					return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, body)(r)
 				}), llm.WithIncludeUsage(), llm.WithModels(llm.Rule{"*", "m" + fmt.Sprint(size)}))
-				response, err := transport.RoundTrip(newRequest(t, chatPath, test.body))
-				check.Fatal(t, "RoundTrip()", err)
-				got, err := io.ReadAll(response.Body)
-				check.Fatal(t, "io.ReadAll()", err)
+				response := check.Call(transport.RoundTrip(newRequest(t, chatPath, test.body))).Must(t, "RoundTrip()")
+				got := check.Call(io.ReadAll(response.Body)).Must(t, "io.ReadAll()")
 				_ = response.Body.Close()
 				want := stream
 				if test.filtered {
@@ -374,8 +366,7 @@ func TestIncludeUsageDoesNotWait(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
 		r, w := io.Pipe()
 		transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r), llm.WithIncludeUsage())
-		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
-		check.Fatal(t, "RoundTrip()", err)
+		response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))).Must(t, "RoundTrip()")
 		event := `data: {"choices":[{"delta":{"content":"a"}}],"usage":null}` + end
 		usage := `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}` + end
 		go func() {
@@ -415,8 +406,7 @@ func TestIncludeUsageAtTheEnd(t *testing.T) {
 				limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
 				answer := &pieces{rest: []byte(body), lengths: func(left int) int { return left - len(body) + cut }}
 				transport, reports := newTransport(t, limiter, respond(200, kinds[cut%len(kinds)], answer), llm.WithIncludeUsage())
-				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
-				check.Fatal(t, "RoundTrip()", err)
+				response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))).Must(t, "RoundTrip()")
 				got, err := io.ReadAll(response.Body)
 				if err != nil || string(got) != want {
 					t.Fatalf("cut at %d: the answer is %q, %v, want %q", cut, got, err, want)
@@ -482,8 +472,7 @@ func TestIncludeUsageElsewhere(t *testing.T) {
 				response.ContentLength = int64(len(test.body))
 				return response, err
 			}), llm.WithIncludeUsage())
-			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
-			check.Fatal(t, "RoundTrip()", err)
+			response := check.Call(transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))).Must(t, "RoundTrip()")
 			got, err := io.ReadAll(response.Body)
 			if err != nil || string(got) != test.want || response.ContentLength != test.length || (response.Header.Get("Content-Length") == "") != (test.length < 0) {
 				t.Errorf("%s, %d bytes at a time: the answer is %q, %v, of length %d, want %q of length %d", test.name, size+1, got, err, response.ContentLength, test.want, test.length)

@@ -47,8 +47,7 @@ var scopeLabels = regexp.MustCompile(`otel_scope_\w+="[^"]*",?`)
 
 func TestScrape(t *testing.T) {
 	provider, scrape := newProvider(t)
-	observe, err := otelzlimit.New(provider, otelzlimit.WithEntities("vip"))
-	check.Fatal(t, "otelzlimit.New()", err)
+	observe := check.Call(otelzlimit.New(provider, otelzlimit.WithEntities("vip"))).Must(t, "otelzlimit.New()")
 	for _, e := range []zlimit.Event{
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "alice", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: 1}, {Limit: "tpm", Tokens: 500}}, Duration: time.Second},
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "bob", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: 100}}, Duration: time.Second},
@@ -96,8 +95,7 @@ func TestScrape(t *testing.T) {
 // TestSlotsAndWaits holds slots, gives them back and loses some, by a limiter, and waits for tokens. Slots are no tokens.
 func TestSlotsAndWaits(t *testing.T) {
 	provider, scrape := newProvider(t)
-	observe, err := otelzlimit.New(provider)
-	check.Fatal(t, "otelzlimit.New()", err)
+	observe := check.Call(otelzlimit.New(provider)).Must(t, "otelzlimit.New()")
 	now := time.Now()
 	observed, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(observe), zlimit.WithClock(func() time.Time { return now }),
 		zlimit.WithDefaultLimits(zlimit.Slots("calls", 3), zlimit.PerSecond("rps", 1, zlimit.Burst(1))))
@@ -107,8 +105,7 @@ func TestSlotsAndWaits(t *testing.T) {
 	}
 	var leases []*zlimit.Lease
 	for _, consume := range []zlimit.Amounts{{"calls": 1, "rps": 1}, {"calls": 1}, {"calls": 1}} {
-		lease, err := observed.Acquire(t.Context(), request(consume))
-		check.Fatal(t, "Acquire()", err)
+		lease := check.Call(observed.Acquire(t.Context(), request(consume))).Must(t, "Acquire()")
 		leases = append(leases, lease)
 	}
 	check.Fatal(t, "Rollback() and Commit()", errors.Join(leases[0].Rollback(t.Context()), leases[1].Commit(t.Context())))
@@ -160,8 +157,7 @@ func TestSlotsAndWaits(t *testing.T) {
 // TestSeriesDoNotGrowWithEntities reports a million requests of as many entities.
 func TestSeriesDoNotGrowWithEntities(t *testing.T) {
 	provider, scrape := newProvider(t)
-	observe, err := otelzlimit.New(provider)
-	check.Fatal(t, "otelzlimit.New()", err)
+	observe := check.Call(otelzlimit.New(provider)).Must(t, "otelzlimit.New()")
 	requests := 1_000_000
 	if testing.Short() {
 		requests = 10_000
@@ -184,8 +180,7 @@ func TestSeriesDoNotGrowWithEntities(t *testing.T) {
 // TestUsage reports calls that were answered, cut off, refused by the provider and not answered.
 func TestUsage(t *testing.T) {
 	provider, scrape := newProvider(t)
-	observe, err := otelzlimit.Usage(provider)
-	check.Fatal(t, "otelzlimit.Usage()", err)
+	observe := check.Call(otelzlimit.Usage(provider)).Must(t, "otelzlimit.Usage()")
 	for _, r := range []llm.Report{
 		{
 			Call: llm.Call{API: llm.APIAnthropicMessages, Model: "claude-x", Stream: true}, Entity: "alice", Resource: "claude", Status: 200, Host: "api.anthropic.com:443",
@@ -250,10 +245,8 @@ func TestWrongUse(t *testing.T) {
 // TestDashboardAndAlerts reads which metrics the dashboard and the alerts ask for: each is one that is scraped.
 func TestDashboardAndAlerts(t *testing.T) {
 	provider, scrape := newProvider(t)
-	observe, err := otelzlimit.New(provider)
-	check.Fatal(t, "otelzlimit.New()", err)
-	usage, err := otelzlimit.Usage(provider)
-	check.Fatal(t, "otelzlimit.Usage()", err)
+	observe := check.Call(otelzlimit.New(provider)).Must(t, "otelzlimit.New()")
+	usage := check.Call(otelzlimit.Usage(provider)).Must(t, "otelzlimit.Usage()")
 	for _, kind := range []zlimit.EventKind{zlimit.EventDecision, zlimit.EventSettle, zlimit.EventStore, zlimit.EventShards} {
 		observe(t.Context(), zlimit.Event{Kind: kind, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: 1}}, WriteUnits: 1, Shards: 1})
 	}
@@ -270,8 +263,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 	metrics := regexp.MustCompile(`\b(zlimit|gen_ai)_\w+(_total|_bucket|_sum|_count|_shards|_slots)\b`)
 	for _, name := range []string{"dashboard.json", "alerts.yaml"} {
-		text, err := os.ReadFile("../docs/telemetry/" + name)
-		check.Fatal(t, "os.ReadFile()", err)
+		text := check.Call(os.ReadFile("../docs/telemetry/"+name)).Must(t, "os.ReadFile()")
 		if strings.HasSuffix(name, ".json") && !json.Valid(text) {
 			t.Errorf("%s is no JSON", name)
 		}

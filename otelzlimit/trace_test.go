@@ -21,8 +21,7 @@ import (
 func TestTraces(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
-	observe, err := otelzlimit.Traces(provider)
-	check.Fatal(t, "otelzlimit.Traces()", err)
+	observe := check.Call(otelzlimit.Traces(provider)).Must(t, "otelzlimit.Traces()")
 	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(observe), zlimit.WithClock(zlimittest.NewClock().Now))
 	check.Fatal(t, "zlimit.Open()", err)
 	defer limiter.Close()
@@ -31,10 +30,8 @@ func TestTraces(t *testing.T) {
 	take := func(n int64) (*zlimit.Lease, error) {
 		return limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"tpm": n}})
 	}
-	first, err := take(40)
-	check.Fatal(t, "take()", err)
-	second, err := take(50)
-	check.Fatal(t, "take()", err)
+	first := check.Call(take(40)).Must(t, "take()")
+	second := check.Call(take(50)).Must(t, "take()")
 	if _, err := take(50); err == nil {
 		t.Fatal("150 of 100 are admitted")
 	}

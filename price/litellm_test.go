@@ -23,9 +23,7 @@ import (
 
 func read(t *testing.T, text string) *price.List {
 	t.Helper()
-	list, err := price.ReadLiteLLM(strings.NewReader(text))
-	check.Fatal(t, "price.ReadLiteLLM()", err)
-	return list
+	return check.Call(price.ReadLiteLLM(strings.NewReader(text))).Must(t, "price.ReadLiteLLM()")
 }
 
 // madeUp has a model for each kind of member, with made-up prices.
@@ -73,8 +71,7 @@ func TestReadLiteLLM(t *testing.T) {
 	if len(list.Skipped) > 0 || len(list.Models) != 15 || list.Entries != 15 {
 		t.Errorf("ReadLiteLLM() = %d models of %d entries, skipped %v, want all", len(list.Models), list.Entries, list.Skipped)
 	}
-	prices, err := price.NewTable(list.Models)
-	check.Fatal(t, "price.NewTable()", err)
+	prices := check.Call(price.NewTable(list.Models)).Must(t, "price.NewTable()")
 	friday := time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)
 	at := func(day, hour, minute int) time.Time {
 		return friday.AddDate(0, 0, day).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute)
@@ -233,13 +230,10 @@ func TestStructureOfTheList(t *testing.T) {
 	if *pin != "" {
 		check.Fatal(t, "pinStructure()", pinStructure(*pin))
 	}
-	f, err := os.Open(structure)
-	check.Fatal(t, "os.Open()", err)
+	f := check.Call(os.Open(structure)).Must(t, "os.Open()")
 	defer f.Close()
-	unzipped, err := gzip.NewReader(f)
-	check.Fatal(t, "gzip.NewReader()", err)
-	list, err := price.ReadLiteLLM(unzipped)
-	check.Fatal(t, "price.ReadLiteLLM()", err)
+	unzipped := check.Call(gzip.NewReader(f)).Must(t, "gzip.NewReader()")
+	list := check.Call(price.ReadLiteLLM(unzipped)).Must(t, "price.ReadLiteLLM()")
 	if _, err := price.NewTable(list.Models); err != nil {
 		t.Errorf("NewTable() of all models = %v", err)
 	}
@@ -269,8 +263,7 @@ func TestStructureOfTheList(t *testing.T) {
 	if *pin != "" {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(golden, []byte(text.String()), 0o600))
 	}
-	want, err := os.ReadFile(golden)
-	check.Fatal(t, "os.ReadFile()", err)
+	want := check.Call(os.ReadFile(golden)).Must(t, "os.ReadFile()")
 	if diff := cmp.Diff(string(want), text.String()); diff != "" {
 		t.Errorf("the list is read otherwise, -want +got:\n%s", diff)
 	}

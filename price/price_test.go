@@ -23,9 +23,7 @@ func rat(text string) *big.Rat { return price.PerMillion(text) }
 
 func table(t *testing.T, m price.Model) *price.Table {
 	t.Helper()
-	prices, err := price.NewTable(map[string]price.Model{"m": m})
-	check.Fatal(t, "price.NewTable()", err)
-	return prices
+	return check.Call(price.NewTable(map[string]price.Model{"m": m})).Must(t, "price.NewTable()")
 }
 
 // usual returns made-up prices for each kind of rate.
@@ -91,8 +89,7 @@ func TestCostIsExact(t *testing.T) {
 			rates[price.Input] = big.NewRat(random.Int64N(1_000_000), 1_000_000_000_000_000_000)
 			rates[price.Output] = big.NewRat(random.Int64N(1_000_000), 1_000_000_000_000_000_000)
 		}
-		prices, err := price.NewTable(map[string]price.Model{"m": {Rates: rates}})
-		check.Fatal(t, "price.NewTable()", err)
+		prices := check.Call(price.NewTable(map[string]price.Model{"m": {Rates: rates}})).Must(t, "price.NewTable()")
 		for range 1000 {
 			var u price.Usage
 			want := new(big.Rat)
@@ -173,11 +170,9 @@ func TestNoFloats(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(name)
-		check.Fatal(t, "os.ReadFile()", err)
+		source := check.Call(os.ReadFile(name)).Must(t, "os.ReadFile()")
 		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, name, source, 0)
-		check.Fatal(t, "parser.ParseFile()", err)
+		file := check.Call(parser.ParseFile(fset, name, source, 0)).Must(t, "parser.ParseFile()")
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.Ident:

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // benchLimiter returns a limiter with n models, each with limits in all three
@@ -20,9 +22,7 @@ func benchLimiter(b *testing.B, n int, q ModelQuota) (*Limiter, []string) {
 	models := make([]string, n)
 	for i := range models {
 		models[i] = "model-" + strconv.Itoa(i)
-		if err := l.RecordUsage(b.Context(), models[i], 10, 10); err != nil {
-			b.Fatalf("RecordUsage = %v", err)
-		}
+		check.Fatal(b, "RecordUsage", l.RecordUsage(b.Context(), models[i], 10, 10))
 	}
 	return l, models
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 	_ "github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -130,24 +131,18 @@ func (p *program) actions() map[string]func(*rapid.T) {
 		},
 		"cancel": func(t *rapid.T) {
 			h := p.takeHeld(t)
-			if err := h.res.Cancel(p.ctx); err != nil {
-				t.Fatalf("Cancel() = %v, want nil", err)
-			}
+			check.Fatal(t, "Cancel()", h.res.Cancel(p.ctx))
 			p.model.cancel(h.naive)
 		},
 		"time until": func(t *rapid.T) { p.timeUntil(t, p.drawRequest(t)) },
 		"set quota": func(t *rapid.T) {
 			q, m := drawQuota(t), rapid.SampledFrom(p.models).Draw(t, "model")
-			if err := p.l.SetQuota(p.ctx, m, q); err != nil {
-				t.Fatalf("SetQuota = %v, want nil", err)
-			}
+			check.Fatal(t, "SetQuota", p.l.SetQuota(p.ctx, m, q))
 			p.model.quotas[quota.ScopeModel][m] = q
 		},
 		"set key quota": func(t *rapid.T) {
 			q := drawQuota(t)
-			if err := p.l.SetKeyQuota(p.ctx, "bob", q); err != nil {
-				t.Fatalf("SetKeyQuota = %v, want nil", err)
-			}
+			check.Fatal(t, "SetKeyQuota", p.l.SetKeyQuota(p.ctx, "bob", q))
 			p.model.quotas[quota.ScopeKey]["bob"] = q
 		},
 		"": p.sameStats,
@@ -244,16 +239,12 @@ func TestRandomProgramsSurviveRestarts(t *testing.T) {
 		p := newProgram(t, open)
 		actions := p.actions()
 		actions["restart"] = func(t *rapid.T) {
-			if err := p.l.Persist(p.ctx); err != nil {
-				t.Fatalf("Persist = %v", err)
-			}
+			check.Fatal(t, "Persist", p.l.Persist(p.ctx))
 			l, err := open(cfg)
 			if err != nil {
 				t.Fatalf("NewWithConfig = %v", err)
 			}
-			if err := l.Load(p.ctx); err != nil {
-				t.Fatalf("Load = %v", err)
-			}
+			check.Fatal(t, "Load", l.Load(p.ctx))
 			p.l, p.held = l, nil // reservations do not outlive the process
 		}
 		t.Repeat(actions)
@@ -282,9 +273,7 @@ func TestRandomProgramsMatchNaiveModelOnSQLite(t *testing.T) {
 		p.steps = slices.DeleteFunc(slices.Clone(steps), func(d time.Duration) bool { return d < 0 })
 		first := p.l
 		defer func() {
-			if err := errors.Join(first.Close(), other.Close()); err != nil {
-				t.Fatalf("Close = %v", err)
-			}
+			check.Fatal(t, "Close", errors.Join(first.Close(), other.Close()))
 		}()
 		actions := p.actions()
 		actions["switch process"] = func(*rapid.T) {
@@ -341,9 +330,7 @@ func readTrace(t testing.TB) []traceCall {
 		}
 		in, errIn := strconv.Atoi(row[1])
 		out, errOut := strconv.Atoi(row[2])
-		if err := errors.Join(errIn, errOut); err != nil {
-			t.Fatalf("trace tokens: %v", err)
-		}
+		check.Fatal(t, "trace tokens", errors.Join(errIn, errOut))
 		calls = append(calls, traceCall{at, in, out})
 	}
 	return calls

@@ -290,8 +290,7 @@ func TestKeysShareAModelAndHaveLimitsOfTheirOwn(t *testing.T) {
 func TestReservationsCloseOnce(t *testing.T) {
 	ctx := t.Context()
 	l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 100}}})
-	r, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 50, Output: 50})
-	check.Fatal(t, "Reserve()", err)
+	r := check.Call(l.Reserve(ctx, quota.Request{Model: "m", Input: 50, Output: 50})).Must(t, "Reserve()")
 	var bad *quota.ValidationError
 	if err := r.Settle(ctx, -1, 0); !errors.As(err, &bad) {
 		t.Errorf("Settle(-1) = %v, want a *ValidationError", err)
@@ -337,10 +336,8 @@ func TestALateSettlementLeavesTheNextDayAlone(t *testing.T) {
 	ctx := t.Context()
 	clk := newClock()
 	l := newLimiter(t, quota.Config{Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxTPD: 100, MaxRPD: 10}}})
-	settled, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 60})
-	check.Fatal(t, "Reserve()", err)
-	cancelled, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 40})
-	check.Fatal(t, "Reserve()", err)
+	settled := check.Call(l.Reserve(ctx, quota.Request{Model: "m", Input: 60})).Must(t, "Reserve()")
+	cancelled := check.Call(l.Reserve(ctx, quota.Request{Model: "m", Input: 40})).Must(t, "Reserve()")
 	clk.advance(24 * time.Hour)
 	check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 30, 0))
 	check.Fatal(t, "Settle() and Cancel()", errors.Join(settled.Settle(ctx, 5, 0), cancelled.Cancel(ctx)))
@@ -363,14 +360,12 @@ func TestHooksSeeEveryStep(t *testing.T) {
 		},
 	})
 	_, _ = l.CanSend(ctx, "m", 1)
-	r, err := l.Reserve(ctx, quota.Request{Model: "m"})
-	check.Fatal(t, "Reserve()", err)
+	r := check.Call(l.Reserve(ctx, quota.Request{Model: "m"})).Must(t, "Reserve()")
 	_, _ = l.CanSend(ctx, "m", 1)
 	_, _ = l.Reserve(ctx, quota.Request{Model: "m"})
 	_ = r.Cancel(ctx)
 	_ = l.RecordUsage(ctx, "m", 1, 1)
-	other, err := l.Reserve(ctx, quota.Request{Model: "other"})
-	check.Fatal(t, "Reserve()", err)
+	other := check.Call(l.Reserve(ctx, quota.Request{Model: "other"})).Must(t, "Reserve()")
 	_ = other.Settle(ctx, 1, 1)
 	want := []string{"allowed", "reserved", "denied by rpm", "denied by rpm", "cancelled", "recorded", "reserved", "settled"}
 	if diff := cmp.Diff(want, got); diff != "" {

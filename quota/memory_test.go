@@ -87,8 +87,7 @@ func TestEveryCallGivesMemoryBack(t *testing.T) {
 func TestACancelledNameIsForgotten(t *testing.T) {
 	l := newLimiter(Config{Providers: []Provider{ProviderLocal}}, nil)
 	for i := range 1000 {
-		r, err := l.Reserve(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)})
-		check.Fatal(t, "Reserve()", err)
+		r := check.Call(l.Reserve(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)})).Must(t, "Reserve()")
 		check.Fatal(t, "Cancel()", r.Cancel(t.Context()))
 	}
 	models, _ := held(l.mem.models)

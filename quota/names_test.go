@@ -98,8 +98,7 @@ func TestAReleaseCountsAsItsModel(t *testing.T) {
 			"own-2025-01-02":                 "own",
 			"x-2024-04-09":                   "x-2024", // the longest
 		} {
-			before, err := l.Stats(ctx, want)
-			check.Fatal(t, "Stats()", err)
+			before := check.Call(l.Stats(ctx, want)).Must(t, "Stats()")
 			check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, model, 1, 1))
 			after, err := l.Stats(ctx, want)
 			if err != nil || after.RPM != before.RPM+1 {

@@ -56,8 +56,7 @@ func TestAStuckStoreIsNotWaitedForForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := quota.NewWithStore(t.Context(), stuckStore{}, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}})
 		check.Fatal(t, "quota.NewWithStore()", err)
-		r, err := l.Reserve(t.Context(), quota.Request{Model: "m"})
-		check.Fatal(t, "Reserve()", err)
+		r := check.Call(l.Reserve(t.Context(), quota.Request{Model: "m"})).Must(t, "Reserve()")
 		cause := errors.New("the user went away")
 		ctx, leave := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Hour, func() { leave(cause) })

@@ -115,9 +115,7 @@ func TestLearnedLimitsRefuse(t *testing.T) {
 		for i := 0; i < len(headers); i += 2 {
 			h.Set(headers[i], headers[i+1])
 		}
-		if err := l.Learn("m", status, h); err != nil {
-			t.Fatalf("Learn = %v", err)
-		}
+		check.Fatal(t, "Learn", l.Learn("m", status, h))
 	}
 	reserve := func(tokens int) (quota.Reservation, error) {
 		return l.Reserve(ctx, quota.Request{Model: "m", Input: tokens})

@@ -74,8 +74,7 @@ func TestWaitWakesWhenSomethingIsGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 100}}})
-				r, err := l.Reserve(t.Context(), quota.Request{Model: "m", Input: 100})
-				check.Fatal(t, "Reserve()", err)
+				r := check.Call(l.Reserve(t.Context(), quota.Request{Model: "m", Input: 100})).Must(t, "Reserve()")
 				start := time.Now()
 				time.AfterFunc(7*time.Second, func() {
 					if err := give(t.Context(), l, &r); err != nil {

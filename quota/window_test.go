@@ -76,8 +76,7 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 
 	// Reservations taken back at once must not pile up behind one that stays.
 	for i := range 50_000 {
-		r, err := l.Reserve(ctx, Request{Model: "m", Input: 1})
-		check.Fatal(t, "Reserve()", err)
+		r := check.Call(l.Reserve(ctx, Request{Model: "m", Input: 1})).Must(t, "Reserve()")
 		if i%1000 != 0 {
 			check.Fatal(t, "Cancel()", r.Cancel(ctx))
 		}
@@ -89,8 +88,7 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 	// Cancelled in the order of reservation, holes are everywhere.
 	var held []*Reservation
 	for range 10_000 {
-		r, err := l.Reserve(ctx, Request{Model: "m", Input: 1})
-		check.Fatal(t, "Reserve()", err)
+		r := check.Call(l.Reserve(ctx, Request{Model: "m", Input: 1})).Must(t, "Reserve()")
 		held = append(held, &r)
 	}
 	for i, r := range held {

@@ -46,9 +46,7 @@ func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 	check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(layoutFile), 0o640))
 	now := time.Date(2026, 2, 20, 14, 32, 30, 0, time.UTC)
 	l := fileLimiter(t, path, &now)
-	if err := l.Load(t.Context()); err != nil {
-		t.Fatalf("Load = %v", err)
-	}
+	check.Fatal(t, "Load", l.Load(t.Context()))
 	got, err := l.Stats(t.Context(), "gemini-3-pro-preview")
 	want := Stats{
 		RPM: 1, MaxRPM: 150, TPM: 1500, MaxTPM: 1_000_000, RPD: 42, MaxRPD: 1000, InputTPM: 1500,
@@ -57,9 +55,7 @@ func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatalf("Stats = %v, differs (-want +got):\n%s", err, diff)
 	}
-	if err := l.Persist(t.Context()); err != nil {
-		t.Fatalf("Persist = %v", err)
-	}
+	check.Fatal(t, "Persist", l.Persist(t.Context()))
 	data, err := os.ReadFile(path)
 	if diff := cmp.Diff(layoutFile, string(data)); diff != "" || err != nil {
 		t.Errorf("Persist after Load: %v, file differs (-want +got):\n%s", err, diff)
@@ -91,18 +87,14 @@ func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Unix(1e9, 0)
 	target := filepath.Join(dir, "deep", "er", "state.yaml")
-	if err := fileLimiter(t, target, &now).Persist(t.Context()); err != nil {
-		t.Fatalf("Persist = %v", err)
-	}
+	check.Fatal(t, "Persist", fileLimiter(t, target, &now).Persist(t.Context()))
 	link := filepath.Join(dir, "link.yaml")
 	if err := os.Symlink(target, link); err != nil {
 		t.Skipf("no symbolic links: %v", err)
 	}
 	l := fileLimiter(t, link, &now)
 	check.Fatal(t, "SetQuota()", l.SetQuota(t.Context(), "m", ModelQuota{MaxRPM: 7}))
-	if err := l.Persist(t.Context()); err != nil {
-		t.Fatalf("Persist through a link = %v", err)
-	}
+	check.Fatal(t, "Persist through a link", l.Persist(t.Context()))
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("after Persist the link is %v, %v, want still a link", info.Mode(), err)
 	}
@@ -122,9 +114,7 @@ func TestPersistRemovesWhatAKilledOneLeft(t *testing.T) {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, name), []byte("quotas:\n  half"), 0o600))
 	}
 	now := time.Unix(1e9, 0)
-	if err := fileLimiter(t, filepath.Join(dir, "state.yaml"), &now).Persist(t.Context()); err != nil {
-		t.Fatalf("Persist = %v", err)
-	}
+	check.Fatal(t, "Persist", fileLimiter(t, filepath.Join(dir, "state.yaml"), &now).Persist(t.Context()))
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("directory after Persist = %v, %v, want the state file alone", entries, err)
 	}
@@ -252,17 +242,13 @@ func FuzzStateFile(f *testing.F) {
 			}
 			return
 		}
-		if err := st.Validate(); err != nil {
-			t.Fatalf("parseState gave a state that is not valid: %v", err)
-		}
+		check.Fatal(t, "parseState gave a state that is not valid", st.Validate())
 		now := time.Date(2026, 2, 20, 0, 0, 30, 0, time.UTC)
 		path := filepath.Join(t.TempDir(), "state.yaml")
 		l := newLimiter(Config{FilePath: path, Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 		l.mem.load(&st)
 		before := l.mem.state()
-		if err := writeStateFile(path, before); err != nil {
-			t.Fatalf("writeStateFile = %v", err)
-		}
+		check.Fatal(t, "writeStateFile", writeStateFile(path, before))
 		after, err := readStateFile(path)
 		if diff := cmp.Diff(before, after, cmpopts.EquateEmpty()); diff != "" || err != nil {
 			t.Fatalf("state through a file: %v, differs (-want +got):\n%s", err, diff)

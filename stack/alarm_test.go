@@ -187,8 +187,7 @@ const runbook = " https://github.com/zlimit/zlimit-go/blob/main/docs/operations.
 // TestRunbook holds the alarms and their sections in docs/operations.md together. Each alarm links to the section
 // with its name, and no section lacks an alarm. A section has the meaning of the alarm, where to look and what to do.
 func TestRunbook(t *testing.T) {
-	page, err := os.ReadFile("../docs/operations.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	page := check.Call(os.ReadFile("../docs/operations.md")).Must(t, "os.ReadFile()")
 	_, after, found := strings.Cut(string(page), "\n## Alarms\n")
 	chapter, _, closed := strings.Cut(after, "\n## ")
 	if !found || !closed {
@@ -199,8 +198,7 @@ func TestRunbook(t *testing.T) {
 		name, body, _ := strings.Cut(section, "\n")
 		sections[name] = body
 	}
-	s, err := withAll(stack.Template)
-	check.Fatal(t, "withAll()", err)
+	s := check.Call(withAll(stack.Template)).Must(t, "withAll()")
 	alarms := 0
 	for id, r := range s.Resources {
 		if r.Type != "AWS::CloudWatch::Alarm" {

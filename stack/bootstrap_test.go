@@ -42,9 +42,7 @@ func buildFunction(t *testing.T) []byte {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	program, err := os.ReadFile(path)
-	check.Fatal(t, "os.ReadFile()", err)
-	return program
+	return check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 }
 
 // A lambdaService is the Runtime API of Lambda, which hands events to one function and takes its answers.
@@ -92,8 +90,7 @@ func newLambdaService(t *testing.T) *lambdaService {
 // call hands an event to the function, and returns its answer.
 func (l *lambdaService) call(t *testing.T, event any) string {
 	t.Helper()
-	text, err := json.Marshal(event)
-	check.Fatal(t, "json.Marshal()", err)
+	text := check.Call(json.Marshal(event)).Must(t, "json.Marshal()")
 	l.events <- string(text)
 	select {
 	case answer := <-l.answers:
@@ -122,9 +119,7 @@ func (l *lambdaService) start(t *testing.T, dir, bootstrap, handler, table, endp
 	}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start the function: %v", err)
-	}
+	check.Fatal(t, "start the function", cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it goes on forever
 		_ = cmd.Wait()
@@ -139,8 +134,7 @@ func (l *lambdaService) start(t *testing.T, dir, bootstrap, handler, table, endp
 func TestInfraBootstrap(t *testing.T) {
 	dir := tools(t)
 	program := buildFunction(t)
-	code, err := stack.Pack(program)
-	check.Fatal(t, "stack.Pack()", err)
+	code := check.Call(stack.Pack(program)).Must(t, "stack.Pack()")
 	if soak.Runs() {
 		program = buildFunction(t)
 	}
@@ -177,8 +171,7 @@ func TestInfraBootstrap(t *testing.T) {
 func unzip(t *testing.T, content []byte, path string) {
 	t.Helper()
 	r := openZip(t, content)
-	f, err := r.Open("bootstrap")
-	check.Fatal(t, "Open()", err)
+	f := check.Call(r.Open("bootstrap")).Must(t, "Open()")
 	program, err := io.ReadAll(f)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.WriteFile(path, program, 0o755)

@@ -31,8 +31,7 @@ var s3Actions = map[string]string{"s3:HeadObject": "s3:GetObject", "s3:ListObjec
 // TestDeployPolicy holds the policy of the page for those who deploy against the calls of a new stack, of a change, and of the way back,
 // both ways.
 func TestDeployPolicy(t *testing.T) {
-	page, err := pages.Read("..", "docs/deploy.md")
-	check.Fatal(t, "pages.Read()", err)
+	page := check.Call(pages.Read("..", "docs/deploy.md")).Must(t, "pages.Read()")
 	var policy struct {
 		Statement []struct{ Action []string }
 	}
@@ -77,10 +76,8 @@ func TestDeployPolicy(t *testing.T) {
 
 // TestDeployResources: the page names what CloudFormation needs for each kind of resource of the template, and for no other.
 func TestDeployResources(t *testing.T) {
-	text, err := os.ReadFile("../docs/deploy.md")
-	check.Fatal(t, "os.ReadFile()", err)
-	template, err := os.ReadFile("template.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../docs/deploy.md")).Must(t, "os.ReadFile()")
+	template := check.Call(os.ReadFile("template.yaml")).Must(t, "os.ReadFile()")
 	kinds := func(form, text string) []string {
 		found := map[string]bool{}
 		for _, kind := range regexp.MustCompile(form).FindAllStringSubmatch(text, -1) {

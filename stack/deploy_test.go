@@ -647,8 +647,7 @@ func TestCompareVersions(t *testing.T) {
 // TestSelfOfARelease deploys with a release on a system that cannot run the function: the code is what the release has inside.
 func TestSelfOfARelease(t *testing.T) {
 	t.Parallel()
-	inside, err := stack.Pack(cfn.Executable())
-	check.Fatal(t, "stack.Pack()", err)
+	inside := check.Call(stack.Pack(cfn.Executable())).Must(t, "stack.Pack()")
 	for _, system := range []string{"darwin", "windows", "linux"} {
 		code, err := stack.SelfOn(t.Context(), system, inside.Zip)
 		if err != nil {

@@ -99,8 +99,7 @@ func TestFiltersOnTheStream(t *testing.T) {
 	streams := engine.Streams()
 	s := dynamo.New(engine.Client(), table, dynamo.WithStreams(streams))
 	useTable(t, s)
-	patterns, err := filters(stack.Template, nil)
-	check.Fatal(t, "filters()", err)
+	patterns := check.Call(filters(stack.Template, nil)).Must(t, "filters()")
 	alone, err := filters(stack.Template, map[string]string{"Archive": "false"})
 	if err != nil || len(alone) != 1 || len(patterns) != 2 {
 		t.Fatalf("%d filters, %d without an archive (%v), want 2 and 1", len(patterns), len(alone), err)
@@ -134,8 +133,7 @@ func TestFiltersOnTheStream(t *testing.T) {
 func useTable(t *testing.T, s zlimit.Store) {
 	t.Helper()
 	ctx := t.Context()
-	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(ctx, s, zlimit.WithSetup())).Must(t, "zlimit.New()")
 	defer func() {
 		check.Error(t, "Close()", l.Close())
 	}()
@@ -174,19 +172,16 @@ func aggregate(t *testing.T, s zlimit.Store, until func() bool, opts ...aggregat
 func records(t *testing.T, client *dynamodbstreams.Client, table string) (all []types.Record) {
 	t.Helper()
 	ctx := t.Context()
-	list, err := client.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: &table})
-	check.Fatal(t, "ListStreams()", err)
+	list := check.Call(client.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: &table})).Must(t, "ListStreams()")
 	for _, s := range list.Streams {
 		described, err := client.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: s.StreamArn})
 		check.Fatal(t, "DescribeStream()", err)
 		for _, shard := range described.StreamDescription.Shards {
-			it, err := client.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
+			it := check.Call(client.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
 				StreamArn: s.StreamArn, ShardId: shard.ShardId, ShardIteratorType: types.ShardIteratorTypeTrimHorizon,
-			})
-			check.Fatal(t, "GetShardIterator()", err)
+			})).Must(t, "GetShardIterator()")
 			for next := it.ShardIterator; next != nil; {
-				page, err := client.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
-				check.Fatal(t, "GetRecords()", err)
+				page := check.Call(client.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: next})).Must(t, "GetRecords()")
 				all = append(all, page.Records...)
 				if next = page.NextShardIterator; len(page.Records) == 0 {
 					break

@@ -111,8 +111,7 @@ func TestInfraSimulate(t *testing.T) {
 func TestInfraCDK(t *testing.T) {
 	t.Parallel()
 	dir := tools(t)
-	want, err := cfn.Long(stack.Template)
-	check.Fatal(t, "cfn.Long()", err)
+	want := check.Call(cfn.Long(stack.Template)).Must(t, "cfn.Long()")
 	work, twin := t.TempDir(), t.TempDir()
 	writeJSON(t, filepath.Join(work, "template.json"), want)
 	for path, text := range map[string]string{

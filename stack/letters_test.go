@@ -52,8 +52,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	outcomes := func(redrive, discard bool) (all []string) {
 		t.Helper()
-		letters, err := manager(s).DeadLetters(t.Context(), "limits", redrive, discard)
-		check.Fatal(t, "DeadLetters()", err)
+		letters := check.Call(manager(s).DeadLetters(t.Context(), "limits", redrive, discard)).Must(t, "DeadLetters()")
 		if st, err := manager(s).Status(t.Context(), "limits", false); err != nil || st.Dead == nil || *st.Dead != int64(len(s.Letters)) {
 			t.Errorf("Status() = %+v, %v, want all %d letters to be visible", st, err, len(s.Letters))
 		}

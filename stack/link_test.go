@@ -10,8 +10,7 @@ import (
 
 // TestProgramsDoNotLinkDeployment asks what a program with a limiter links: nothing that only deployments need.
 func TestProgramsDoNotLinkDeployment(t *testing.T) {
-	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../zlimit", "../aggregator").Output()
-	check.Fatal(t, "Output()", err)
+	output := check.Call(exec.CommandContext(t.Context(), "go", "list", "-deps", "../zlimit", "../aggregator").Output()).Must(t, "Output()")
 	for path := range strings.FieldsSeq(string(output)) {
 		for _, service := range []string{"cloudformation", "cloudwatch", "lambda", "sqs"} {
 			if strings.HasPrefix(path, "github.com/aws/aws-sdk-go-v2/service/"+service) {

@@ -40,8 +40,7 @@ import (
 // startMoto starts an AWS in memory, and returns the configuration of its clients.
 func startMoto(t *testing.T, dir string, transport *motoTransport) aws.Config {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check.Fatal(t, "Listen()", err)
+	listener := check.Call((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Must(t, "Listen()")
 	address := listener.Addr().String()
 	check.Fatal(t, "Close()", listener.Close())
 	_, port, _ := net.SplitHostPort(address)
@@ -322,31 +321,24 @@ func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func
 func (l *motoLife) redrive(name string) {
 	l.Helper()
 	const table = "changed"
-	limiter, err := zlimit.New(l.Context(), dynamo.New(l.tables, table), zlimit.WithSetup())
-	check.Fatal(l, "zlimit.New()", err)
+	limiter := check.Call(zlimit.New(l.Context(), dynamo.New(l.tables, table), zlimit.WithSetup())).Must(l, "zlimit.New()")
 	l.acquire(table)
 	ctx := l.Context()
-	list, err := l.streams.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: aws.String(table)})
-	check.Fatal(l, "ListStreams()", err)
+	list := check.Call(l.streams.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: aws.String(table)})).Must(l, "ListStreams()")
 	arn := list.Streams[0].StreamArn
-	described, err := l.streams.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: arn})
-	check.Fatal(l, "DescribeStream()", err)
+	described := check.Call(l.streams.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: arn})).Must(l, "DescribeStream()")
 	shard := described.StreamDescription.Shards[0]
 	first := shard.SequenceNumberRange.StartingSequenceNumber
-	at, err := l.streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
+	at := check.Call(l.streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
 		StreamArn: arn, ShardId: shard.ShardId, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: first,
-	})
-	check.Fatal(l, "GetShardIterator()", err)
-	page, err := l.streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: at.ShardIterator})
-	check.Fatal(l, "GetRecords()", err)
+	})).Must(l, "GetShardIterator()")
+	page := check.Call(l.streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: at.ShardIterator})).Must(l, "GetRecords()")
 	last := aws.ToString(page.Records[len(page.Records)-1].Dynamodb.SequenceNumber)
-	queues, err := l.queues.ListQueues(ctx, &sqs.ListQueuesInput{})
-	check.Fatal(l, "ListQueues()", err)
+	queues := check.Call(l.queues.ListQueues(ctx, &sqs.ListQueuesInput{})).Must(l, "ListQueues()")
 	if len(queues.QueueUrls) != 1 {
 		l.Fatalf("queues %v, want that of dead letters", queues.QueueUrls)
 	}
-	a, err := aggregator.New(dynamo.New(l.tables, table))
-	check.Fatal(l, "aggregator.New()", err)
+	a := check.Call(aggregator.New(dynamo.New(l.tables, table))).Must(l, "aggregator.New()")
 	l.function.handle = aggregator.Handler(a)
 	send := func(last string) {
 		l.Helper()
@@ -392,8 +384,7 @@ func (l *motoLife) older() {
 	if c, err := l.manager.Check(ctx, "older"); err != nil || c.Verdict != stack.VerdictUpgradable || c.Deployed != "0.0.1" {
 		l.Errorf("Check() of an older stack = %+v, %v", c, err)
 	}
-	other, err := stack.Unpack(repacked(l.T, l.code.Zip))
-	check.Fatal(l, "stack.Unpack()", err)
+	other := check.Call(stack.Unpack(repacked(l.T, l.code.Zip))).Must(l, "stack.Unpack()")
 	if d, plans := l.deploy(stack.Options{Name: "older", Code: other}); !d.Changed || plans != 1 {
 		l.Errorf("upgrading = %+v, %d plans", d, plans)
 	}
@@ -424,7 +415,5 @@ func repacked(t *testing.T, content []byte) []byte {
 
 func openZip(t *testing.T, content []byte) *zip.Reader {
 	t.Helper()
-	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	check.Fatal(t, "zip.NewReader()", err)
-	return r
+	return check.Call(zip.NewReader(bytes.NewReader(content), int64(len(content)))).Must(t, "zip.NewReader()")
 }

@@ -45,8 +45,7 @@ func actionOf(service, command string) string {
 // TestOnCallPolicy holds the policy of the page for those on call against the calls of stack status and of redriving dead letters, and
 // against the commands of AWS's own on that page, both ways.
 func TestOnCallPolicy(t *testing.T) {
-	page, err := pages.Read("..", "docs/operations.md")
-	check.Fatal(t, "pages.Read()", err)
+	page := check.Call(pages.Read("..", "docs/operations.md")).Must(t, "pages.Read()")
 	var policy struct {
 		Statement []struct {
 			Effect   string
@@ -92,8 +91,7 @@ func TestOnCallPolicy(t *testing.T) {
 	if err != nil || len(letters) != 2 || !slices.ContainsFunc(letters, func(l stack.DeadLetter) bool { return l.Outcome == stack.LetterRedriven }) {
 		t.Fatalf("DeadLetters() = %s, %v, want one of two redriven", fmt.Sprint(letters), err)
 	}
-	text, err := os.ReadFile("../docs/operations.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../docs/operations.md")).Must(t, "os.ReadFile()")
 	commands := byHand.FindAllStringSubmatch(string(text), -1)
 	for _, found := range commands {
 		asked[actionOf(found[1], found[2])] = true

@@ -169,8 +169,7 @@ func checkTrials(text string) error {
 // declared returns what spec/calls.yaml says of a program.
 func declared(t *testing.T, name string) program {
 	t.Helper()
-	text, err := os.ReadFile("../spec/calls.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../spec/calls.yaml")).Must(t, "os.ReadFile()")
 	var file struct{ Programs map[string]program }
 	check.Fatal(t, "Unmarshal()", yaml.Unmarshal(text, &file))
 	p, ok := file.Programs[name]
@@ -241,8 +240,7 @@ func denyManually(t *testing.T, w *testbed) (denied []question) {
 		t.Errorf("%d transactions with records of operations", len(w.recorder.byHand))
 	}
 	for _, policy := range []string{"AcquirePolicy", "TenantAcquirePolicy", "ReadPolicy", "TenantReadPolicy"} {
-		all, err := statements(stack.Template, policy, withProvisioner)
-		check.Fatal(t, "statements()", err)
+		all := check.Call(statements(stack.Template, policy, withProvisioner)).Must(t, "statements()")
 		for _, members := range w.recorder.byHand {
 			before := len(denied)
 			for _, q := range members {
@@ -311,8 +309,7 @@ var programs = map[string]string{
 func TestTrialsOfRecords(t *testing.T) {
 	var asked []question
 	for policy, name := range programs {
-		all, err := statements(stack.Template, policy, withProvisioner)
-		check.Fatal(t, "statements()", err)
+		all := check.Call(statements(stack.Template, policy, withProvisioner)).Must(t, "statements()")
 		p, tenant := declared(t, name), strings.HasPrefix(policy, "Tenant")
 		written, changes := []string{}, []string{}
 		for record, actions := range p.Writes {
@@ -399,8 +396,7 @@ func TestTrialsOfPrograms(t *testing.T) {
 		if strings.HasPrefix(policy, "Tenant") {
 			continue
 		}
-		all, err := statements(stack.Template, policy, withProvisioner)
-		check.Fatal(t, "statements()", err)
+		all := check.Call(statements(stack.Template, policy, withProvisioner)).Must(t, "statements()")
 		p, wanted := declared(t, program), map[string]bool{}
 		if slices.Contains(p.Reads, "Scan") {
 			wanted["dynamodb:Scan table"] = true
@@ -430,8 +426,7 @@ func TestTrialsOfPrograms(t *testing.T) {
 
 // TestDocumentedPolicy asks the policy for programs that acquire in docs/dynamodb.md what AcquirePolicy is asked.
 func TestDocumentedPolicy(t *testing.T) {
-	text, err := os.ReadFile("../docs/dynamodb.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../docs/dynamodb.md")).Must(t, "os.ReadFile()")
 	_, after, found := strings.Cut(string(text), "writes buckets alone:\n\n```json\n")
 	block, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
@@ -439,8 +434,7 @@ func TestDocumentedPolicy(t *testing.T) {
 	}
 	var document any
 	check.Fatal(t, "json.Unmarshal()", json.Unmarshal([]byte(block), &document))
-	documented, err := iam.Parse(document)
-	check.Fatal(t, "iam.Parse()", err)
+	documented := check.Call(iam.Parse(document)).Must(t, "iam.Parse()")
 	for _, trial := range trials() {
 		if trial.policy == "AcquirePolicy" {
 			allow(t, documented, trial.request, trial.want)

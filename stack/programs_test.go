@@ -64,8 +64,7 @@ func newTestbed(t *testing.T) *testbed {
 	w.recorder = &recorder{base: w.faults, table: w.table}
 	w.client = engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: w.recorder} })
 	w.admin = w.limiter(w.raw, zlimit.WithSetup())
-	ns, err := w.admin.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(w, "Namespaces.Get()", err)
+	ns := check.Call(w.admin.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(w, "Namespaces.Get()")
 	w.namespace = ns.ID
 	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}, {ID: "loner"}} {
@@ -82,8 +81,7 @@ func (w *testbed) sleep(d time.Duration) { w.ms.Add(d.Milliseconds()) }
 func (w *testbed) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimit.RateLimiter {
 	w.Helper()
 	opts = append([]zlimit.Option{zlimit.WithClock(w.now), zlimit.WithPrincipal("test")}, opts...)
-	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
-	check.Fatal(w, "zlimit.New()", err)
+	l := check.Call(zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)).Must(w, "zlimit.New()")
 	w.Cleanup(func() {
 		check.Error(w, "Close()", l.Close())
 	})
@@ -109,8 +107,7 @@ func (w *testbed) isOwn(q iam.Request) bool {
 func (w *testbed) shards(entity string) (n int) {
 	w.Helper()
 	prefix := w.namespace + "/BUCKET#" + entity + "#gpt-4#"
-	out, err := w.raw.Scan(w.Context(), &dynamodb.ScanInput{TableName: &w.table})
-	check.Fatal(w, "Scan()", err)
+	out := check.Call(w.raw.Scan(w.Context(), &dynamodb.ScanInput{TableName: &w.table})).Must(w, "Scan()")
 	for _, item := range out.Items {
 		if pk, ok := item["PK"].(*types.AttributeValueMemberS); ok && strings.HasPrefix(pk.Value, prefix) {
 			n++
@@ -146,10 +143,9 @@ func reportWith(w *testbed, client *dynamodb.Client) {
 	opts := []zlimit.Option{zlimit.WithClock(w.now), zlimit.WithBudgetAlerts(ignore, 50), zlimit.WithRejectionReports(zlimit.RejectionReports{})}
 	month := zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("month", 10, "UTC")}}
 	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(w.Context(), zlimit.Level{Entity: "budget", Resource: "gpt-4"}, month))
-	l, err := zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)
-	check.Fatal(w, "zlimit.New()", err)
+	l := check.Call(zlimit.New(w.Context(), dynamo.New(client, w.table), opts...)).Must(w, "zlimit.New()")
 	r := zlimit.Request{Entity: "budget", Resource: "gpt-4", Consume: zlimit.Amounts{"month": 6}}
-	_, err = l.Acquire(w.Context(), r)
+	_, err := l.Acquire(w.Context(), r)
 	check.Fatal(w, "Acquire()", err)
 	if _, err = l.Acquire(w.Context(), r); !errors.As(err, new(*zlimit.ExceededError)) {
 		w.Fatalf("Acquire() of a budget that is used up = %v", err)
@@ -206,8 +202,7 @@ func settleWith(w *testbed, l *zlimit.RateLimiter) {
 	for _, actual := range []int64{50, 120, 60} {
 		lease, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 100}})
 		check.Fatal(w, "Acquire()", err)
-		token, err := lease.Token(time.Hour)
-		check.Fatal(w, "Token()", err)
+		token := check.Call(lease.Token(time.Hour)).Must(w, "Token()")
 		if actual == 60 {
 			w.faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "UpdateItem"})
 			if err := l.Settle(ctx, token, zlimit.Amounts{"tpd": actual}); err == nil {
@@ -323,8 +318,7 @@ func doesAll(t *testing.T, w *testbed) {
 	check.Fatal(w, "Entities.Create()", err)
 	_, err = w.raw.PutItem(ctx, &dynamodb.PutItemInput{TableName: &w.table, Item: keyOf(w.namespace+"/ENTITY#loner", "#USAGE#gpt-4#2026-03-01T12:00:00Z")})
 	check.Fatal(w, "PutItem()", err)
-	entity, err := l.Entities.Get(ctx, "new")
-	check.Fatal(w, "Entities.Get()", err)
+	entity := check.Call(l.Entities.Get(ctx, "new")).Must(w, "Entities.Get()")
 	entity.Name = "New"
 	_, err = l.Entities.Update(ctx, entity)
 	check.Fatal(w, "Entities.Update()", err)
@@ -333,10 +327,8 @@ func doesAll(t *testing.T, w *testbed) {
 	_, err = l.Entities.SetParent(ctx, "new", "team")
 	check.Fatal(w, "Entities.SetParent()", err)
 	check.Fatal(w, "Entities.Delete()", l.Entities.Delete(ctx, "loner"))
-	ns, err := l.Namespaces.Register(ctx, "staging")
-	check.Fatal(w, "Namespaces.Register()", err)
-	other, err := l.Namespace(ctx, "staging")
-	check.Fatal(w, "Namespace()", err)
+	ns := check.Call(l.Namespaces.Register(ctx, "staging")).Must(w, "Namespaces.Register()")
+	other := check.Call(l.Namespace(ctx, "staging")).Must(w, "Namespace()")
 	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
@@ -361,8 +353,7 @@ func doesAll(t *testing.T, w *testbed) {
 // images returns an item as a record of the stream has it.
 func (w *testbed) image(pk, sk string) map[string]events.DynamoDBAttributeValue {
 	w.Helper()
-	out, err := w.raw.GetItem(w.Context(), &dynamodb.GetItemInput{TableName: &w.table, Key: keyOf(pk, sk)})
-	check.Fatal(w, "GetItem()", err)
+	out := check.Call(w.raw.GetItem(w.Context(), &dynamodb.GetItemInput{TableName: &w.table, Key: keyOf(pk, sk)})).Must(w, "GetItem()")
 	if out.Item == nil {
 		w.Fatalf("no item %s %s", pk, sk)
 	}
@@ -475,10 +466,8 @@ func aggregates(t *testing.T, w *testbed) {
 	sequence = 2000
 	apply(high, nil, false, w.now())
 
-	ns, err := w.admin.Namespaces.Register(ctx, "staging")
-	check.Fatal(w, "Namespaces.Register()", err)
-	staging, err := w.admin.Namespace(ctx, "staging")
-	check.Fatal(w, "Namespace()", err)
+	ns := check.Call(w.admin.Namespaces.Register(ctx, "staging")).Must(w, "Namespaces.Register()")
+	staging := check.Call(w.admin.Namespace(ctx, "staging")).Must(w, "Namespace()")
 	check.Fatal(w, "Limits.Set()", staging.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	acquire(staging)
 	last := w.image(pk(ns.ID, 0), "#STATE")
@@ -543,8 +532,7 @@ func provisions(t *testing.T, w *testbed) {
 // divideRecord records so many levels as managed that the record is in parts, and then in more of them.
 func (w *testbed) divideRecord() {
 	w.Helper()
-	l, err := zlimit.New(w.Context(), dynamo.New(w.client, w.table))
-	check.Fatal(w, "zlimit.New()", err)
+	l := check.Call(zlimit.New(w.Context(), dynamo.New(w.client, w.table))).Must(w, "zlimit.New()")
 	var many zlimit.ManagedSet
 	for i := range 512 {
 		many.Pending = append(many.Pending, zlimit.Level{Entity: fmt.Sprintf("%0255d", i), Resource: "gpt-4"})

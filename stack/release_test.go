@@ -31,8 +31,7 @@ func ofVersion(t *testing.T, s *cfn.Service, version string, at time.Time) {
 		t.Fatal("the template has no dashboard")
 	}
 	r["version"], r["template"], r["deployed_at"] = version, before+"\n"+after, at
-	text, err := json.Marshal(r)
-	check.Fatal(t, "json.Marshal()", err)
+	text := check.Call(json.Marshal(r)).Must(t, "json.Marshal()")
 	s.Objects[key+version+".json"] = text
 }
 
@@ -169,8 +168,7 @@ func TestSavedPlan(t *testing.T) {
 	o.Settings = map[string]string{"memory": "1024"}
 	save := func(o stack.Options) *stack.Plan {
 		t.Helper()
-		plan, err := manager(s).Plan(t.Context(), o, stack.Hooks{})
-		check.Fatal(t, "Plan()", err)
+		plan := check.Call(manager(s).Plan(t.Context(), o, stack.Hooks{})).Must(t, "Plan()")
 		text, err := json.Marshal(plan)
 		saved := &stack.Plan{Mark: plan.Mark}
 		if err == nil {
@@ -184,9 +182,7 @@ func TestSavedPlan(t *testing.T) {
 		return err
 	}
 	first := save(o)
-	if err := apply(o, first); err != nil {
-		t.Fatalf("a new stack: %v", err)
-	}
+	check.Fatal(t, "a new stack", apply(o, first))
 	if err := apply(o, first); err != nil {
 		t.Errorf("the plan again, which is done: %v", err)
 	}

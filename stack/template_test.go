@@ -100,9 +100,7 @@ func combinations() []map[string]string {
 
 func parse(tb testing.TB, text string) *cfn.Template {
 	tb.Helper()
-	parsed, err := cfn.Parse(text)
-	check.Fatal(tb, "cfn.Parse()", err)
-	return parsed
+	return check.Call(cfn.Parse(text)).Must(tb, "cfn.Parse()")
 }
 
 // evaluate returns what the template comes to.
@@ -532,8 +530,7 @@ func TestConditions(t *testing.T) {
 					continue
 				}
 				looked[test.kinds[i]] = true
-				text, err := json.Marshal(r.Properties)
-				check.Fatal(t, "json.Marshal()", err)
+				text := check.Call(json.Marshal(r.Properties)).Must(t, "json.Marshal()")
 				if want := set != test.without; pattern.Match(text) != want {
 					t.Errorf("%s given %t: %s has %s: %t, want %t\n%s", test.parameter, set, id, test.pattern, !want, want, text)
 				}

@@ -102,10 +102,9 @@ func TestSetupKeepsAudit(t *testing.T) {
 	setup := stack.ClientsOf(aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(engine.Endpoint()), Credentials: credentials.NewStaticCredentialsProvider("k", "s", "")}).Setup
 	for _, step := range []struct{ given, want int64 }{{365, 365}, {0, 365}, {7, 7}} {
 		check.Fatal(t, "setup()", setup(t.Context(), table, zlimit.Version, time.Duration(step.given)*24*time.Hour))
-		out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: map[string]types.AttributeValue{
+		out := check.Call(client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: map[string]types.AttributeValue{
 			"PK": &types.AttributeValueMemberS{Value: "_/SYSTEM#"}, "SK": &types.AttributeValueMemberS{Value: "#CONFIG"},
-		}})
-		check.Fatal(t, "GetItem()", err)
+		}})).Must(t, "GetItem()")
 		days, ok := out.Item["audit_retention_days"].(*types.AttributeValueMemberN)
 		if !ok || days.Value != strconv.FormatInt(step.want, 10) {
 			t.Errorf("Setup(%d days): the table has %v, want %d", step.given, out.Item, step.want)

@@ -379,8 +379,7 @@ func TestSetAuditRetentionOfAnother(t *testing.T) {
 			check.Error(t, "SetAuditRetention()", other.SetAuditRetention(context.Background(), (days+1)*zlimit.Day))
 		})
 		check.Fatal(t, "SetAuditRetention()", l.SetAuditRetention(context.Background(), days*zlimit.Day))
-		items, err := p.Read(context.Background(), []store.Key{layout.SystemConfigKey{NS: "_"}.Key()}, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(p.Read(context.Background(), []store.Key{layout.SystemConfigKey{NS: "_"}.Key()}, true)).Must(t, "Read()")
 		item, err := layout.DecodeSystemConfig(items[0])
 		if want := int64(2 * (i + 1)); err != nil || item.AuditRetentionDays != int64(days) || item.ConfigVersion != want {
 			t.Errorf("the table has %d days in version %d, %v, want %d in version %d", item.AuditRetentionDays, item.ConfigVersion, err, days, want)
@@ -427,13 +426,11 @@ func TestPrincipals(t *testing.T) {
 			t.Errorf("change %d was made by %q, asked %d times, want %q and %d", i, got, s.asked, step.want, step.asked)
 		}
 	}
-	scope, err := l.Namespace(ctx, "other", zlimit.WithSetup())
-	check.Fatal(t, "Namespace()", err)
+	scope := check.Call(l.Namespace(ctx, "other", zlimit.WithSetup())).Must(t, "Namespace()")
 	if got := last(scope); got != s.names[2] || s.asked != 3 {
 		t.Errorf("a change in another namespace was made by %q, asked %d times", got, s.asked)
 	}
-	named, err := l.Namespace(ctx, "other", zlimit.WithPrincipal("deploy"))
-	check.Fatal(t, "Namespace()", err)
+	named := check.Call(l.Namespace(ctx, "other", zlimit.WithPrincipal("deploy"))).Must(t, "Namespace()")
 	if got := last(named); got != "deploy" {
 		t.Errorf("a change with WithPrincipal was made by %q", got)
 	}
@@ -484,8 +481,7 @@ func TestEventsFollowVersions(t *testing.T) {
 func TestEventsOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	half, err := expr.ParseNumber("0.5")
-	check.Fatal(t, "expr.ParseNumber()", err)
+	half := check.Call(expr.ParseNumber("0.5")).Must(t, "expr.ParseNumber()")
 	key := layout.AuditKey{NS: l.NS(), Entity: "e", EventID: "2026-01-02T03:04:05Z"}
 	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key.Key(), Item: expr.Item{
 		{Name: "timestamp", Value: expr.S("2026-01-02T03:04:05Z")},

@@ -72,8 +72,7 @@ func TestCapacity(t *testing.T) {
 			t.Errorf("Buckets() (-want +got):\n%s", diff)
 		}
 
-		sum, err := l.Usage.Capacity(ctx, "gpt-4")
-		check.Fatal(t, "Usage.Capacity()", err)
+		sum := check.Call(l.Usage.Capacity(ctx, "gpt-4")).Must(t, "Usage.Capacity()")
 		wantSum := zlimit.Capacity{
 			Resource: "gpt-4", At: c.now(), Entities: 123, Items: 126,
 			Limits: []zlimit.LimitCapacity{

@@ -31,8 +31,7 @@ func TestCarry(t *testing.T) {
 		setSystem(t, l, zlimit.Monthly("usd", 25, "UTC").CarryOver(50), zlimit.PerMinute("rpm", 60))
 		expect := func(l *zlimit.RateLimiter, left, carried int64) {
 			t.Helper()
-			statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-			check.Fatal(t, "Available()", err)
+			statuses := check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})).Must(t, "Available()")
 			usd, _ := statuses.Limit("usd")
 			if usd.Available != left || usd.Carried != carried {
 				t.Errorf("on %s %d are there, of which %d were carried, want %d and %d", c.now().Format("2 Jan"), usd.Available, usd.Carried, left, carried)

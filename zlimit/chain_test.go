@@ -270,8 +270,7 @@ func TestChildrenAtOnce(t *testing.T) {
 				taken = 1
 			}
 			got += taken
-			items, err := l.Table().Read(ctx, layout.BucketKey{NS: l.NS(), Entity: name(i), Resource: "gpt-4"}.Key())
-			check.Fatal(t, "Read()", err)
+			items := check.Call(l.Table().Read(ctx, layout.BucketKey{NS: l.NS(), Entity: name(i), Resource: "gpt-4"}.Key())).Must(t, "Read()")
 			if admitted[i] || items[0] != nil { // some refusals create nothing
 				checkLimit(t, l, name(i), "tpd", (10-taken)*zlimit.Millis, taken*zlimit.Millis)
 			}

@@ -350,8 +350,7 @@ func TestExpiredBucketsGo(t *testing.T) {
 	}
 	kept := 0
 	for page := range slices.Chunk(keys, 100) {
-		items, err := l.Calls().Read(ctx, page, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(l.Calls().Read(ctx, page, true)).Must(t, "Read()")
 		for _, item := range items {
 			if item != nil {
 				kept++

@@ -596,8 +596,7 @@ func TestCosts(t *testing.T) {
 	if *updateDocs {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(costsFile, []byte(page.String()), 0o600))
 	}
-	documented, err := os.ReadFile(costsFile)
-	check.Fatal(t, "os.ReadFile()", err)
+	documented := check.Call(os.ReadFile(costsFile)).Must(t, "os.ReadFile()")
 	if diff := cmp.Diff(string(documented), page.String()); diff != "" {
 		t.Errorf("costs (-documented +measured):\n%s", diff)
 	}
@@ -633,8 +632,7 @@ func TestItemsOfManyLimits(t *testing.T) {
 // enterIndex enters a bucket into the index that its creation left out, as its first refill does.
 func enterIndex(t *testing.T, l *zlimit.RateLimiter, k layout.BucketKey) {
 	t.Helper()
-	w, err := k.List()
-	check.Fatal(t, "List()", err)
+	w := check.Call(k.List()).Must(t, "List()")
 	if result, err := l.Table().Write(t.Context(), w); err != nil || !result.Applied {
 		t.Fatalf("%v is entered: %t, %v", k, result.Applied, err)
 	}

@@ -179,8 +179,7 @@ func TestApplyAndAFile(t *testing.T) {
 	}
 	read := func() zlimit.Stored {
 		t.Helper()
-		stored, err := l.Managed.Read(t.Context(), at)
-		check.Fatal(t, "Managed.Read()", err)
+		stored := check.Call(l.Managed.Read(t.Context(), at)).Must(t, "Managed.Read()")
 		return stored[0]
 	}
 	if got := apply(5); len(got.Set) != 1 || !read().Declared || log.Len() > 0 {
@@ -244,8 +243,7 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	setLimits(t, l, zlimit.Level{Resource: "gpt-5"}, zlimit.PerDay("rpd", 1))
 	key := l.ResourceKey("gpt-5")
-	items, err := l.Table().Read(ctx, key)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(l.Table().Read(ctx, key)).Must(t, "Read()")
 	damaged := slices.Clone(items[0])
 	damaged.Set("l_rpd_cp", expr.S("many"))
 	if result, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: damaged}); err != nil || !result.Applied {

@@ -65,8 +65,7 @@ func TestTimeoutOfDSN(t *testing.T) {
 		"dynamodb:limits?endpoint=http://127.0.0.1:1":             2 * time.Second,
 		"dynamodb:limits?endpoint=http://127.0.0.1:1&timeout=10s": 10 * time.Second,
 	} {
-		s, err := OpenStore(t.Context(), text)
-		check.Fatal(t, "OpenStore()", err)
+		s := check.Call(OpenStore(t.Context(), text)).Must(t, "OpenStore()")
 		if got := defaultCallTimeout(store.Of(s)); got != want {
 			t.Errorf("calls of %q take %v at most, want %v", text, got, want)
 		}

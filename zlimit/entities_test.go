@@ -288,8 +288,7 @@ func TestCreationIsKnownAtOnce(t *testing.T) {
 	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "p", Cascade: true})
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	left := func() int64 {
-		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "p", Resource: "gpt-4"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: "p", Resource: "gpt-4"})).Must(t, "Available()")
 		s, _ := statuses.Limit("rpm")
 		return s.Available
 	}
@@ -364,8 +363,7 @@ func TestEntityDeletion(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := neighbours(t, store.Of(s))
-		other, err := l.Namespaces.Get(ctx, "other")
-		check.Fatal(t, "Namespaces.Get()", err)
+		other := check.Call(l.Namespaces.Get(ctx, "other")).Must(t, "Namespaces.Get()")
 		before := dump(t, store.Of(s), l.NS(), other.ID)
 		check.Fatal(t, "Delete()", l.Entities.Delete(ctx, "key-1"))
 		checkDeleted(t, l, before, other.ID)
@@ -382,11 +380,10 @@ func TestEntityDeletionSurvivesCrashes(t *testing.T) {
 		for at := 1; ; at++ {
 			m := faulttest.NewMortal(store.Of(newMemory(t)))
 			l := neighbours(t, m)
-			other, err := l.Namespaces.Get(ctx, "other")
-			check.Fatal(t, "Namespaces.Get()", err)
+			other := check.Call(l.Namespaces.Get(ctx, "other")).Must(t, "Namespaces.Get()")
 			before := dump(t, m, l.NS(), other.ID)
 			m.Kill(at, how)
-			err = l.Entities.Delete(ctx, "key-1")
+			err := l.Entities.Delete(ctx, "key-1")
 			if !m.Died() {
 				if err != nil || at < 15 {
 					t.Errorf("Delete() of %d calls = %v", at-1, err)

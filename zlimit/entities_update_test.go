@@ -158,8 +158,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 		for _, do := range test.before {
 			do()
 		}
-		e, err := l.Entities.Get(ctx, "e")
-		check.Fatal(t, "Entities.Get()", err)
+		e := check.Call(l.Entities.Get(ctx, "e")).Must(t, "Entities.Get()")
 		e.Name = "mine"
 		m.once(test.meanwhile)
 		if _, err := l.Entities.Update(ctx, e); !errors.Is(err, test.want) {
@@ -197,8 +196,7 @@ func TestUpdateAndChildren(t *testing.T) {
 			check.Error(t, "Entities.Get()", err)
 		}
 		group.Wait()
-		items, err := l.Table().Read(ctx, layout.EntityKey{NS: l.NS(), Entity: "p"}.Key())
-		check.Fatal(t, "Read()", err)
+		items := check.Call(l.Table().Read(ctx, layout.EntityKey{NS: l.NS(), Entity: "p"}.Key())).Must(t, "Read()")
 		record, err := layout.DecodeEntity(items[0])
 		if err != nil || record.ChildrenAdded != n || record.Version != n {
 			t.Errorf("the record is %+v, %v, want %d children and version %d", record, err, n, n)
@@ -218,14 +216,12 @@ func TestUpdateKeepsValuesOfOthers(t *testing.T) {
 	write(t, l, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "metadata", Value: metadata}, {Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")}, {Name: "note", Value: expr.S("kept")},
 	}})
-	e, err := l.Entities.Get(ctx, "e")
-	check.Fatal(t, "Entities.Get()", err)
+	e := check.Call(l.Entities.Get(ctx, "e")).Must(t, "Entities.Get()")
 	e.Name = "E"
 	if _, err := l.Entities.Update(ctx, e); err != nil {
 		t.Fatalf("Entities.Update() = %v", err)
 	}
-	items, err := l.Table().Read(ctx, key)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(l.Table().Read(ctx, key)).Must(t, "Read()")
 	if m := items[0].Get("metadata"); !m.Equal(metadata) {
 		t.Errorf("metadata = %v, want %v", m, metadata)
 	}

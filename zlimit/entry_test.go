@@ -195,8 +195,7 @@ func TestStartInAnOutageThatHidesAMistake(t *testing.T) {
 func TestKeysOfBeforeTheEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := away(t)
-		l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
-		check.Fatal(t, "zlimit.New()", err)
+		l := check.Call(zlimit.New(t.Context(), zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))).Must(t, "zlimit.New()")
 		defer l.Close()
 		stale := l.Engine().Memory.Bucket("key-1", "gpt-4")
 		d.is.Store(false)

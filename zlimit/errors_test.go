@@ -25,8 +25,7 @@ func TestExceededError(t *testing.T) {
 	if e.RetryAfterHeader() != "8" {
 		t.Errorf("RetryAfterHeader() = %q, want 8", e.RetryAfterHeader())
 	}
-	got, err := json.Marshal(e)
-	check.Fatal(t, "json.Marshal()", err)
+	got := check.Call(json.Marshal(e)).Must(t, "json.Marshal()")
 	want := strings.Join(strings.Fields(`{
 		"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":7.201,"limits":[
 		{"entity":"key-1","resource":"gpt-4","limit":"rpm","capacity":10,"refill_amount":10,"refill_period_seconds":60,
@@ -61,8 +60,7 @@ func TestLimitConstructors(t *testing.T) {
 
 func TestFailurePoliciesAsText(t *testing.T) {
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyInherit, zlimit.PolicyBlock, zlimit.PolicyAllow} {
-		text, err := policy.MarshalText()
-		check.Fatal(t, "MarshalText()", err)
+		text := check.Call(policy.MarshalText()).Must(t, "MarshalText()")
 		got := zlimit.FailurePolicy(3)
 		if err := got.UnmarshalText(text); err != nil || got != policy {
 			t.Errorf("UnmarshalText(%s) = %v, and the policy is %v", text, err, got)

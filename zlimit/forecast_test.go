@@ -52,14 +52,12 @@ func TestForecast(t *testing.T) {
 	now := time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC) // a Thursday
 	s := newMemory(t)
 	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return now }))
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	note := func(window string, start time.Time, tokens int64) {
 		t.Helper()
 		u := layout.UsageDelta{NS: ns.ID, Entity: "acme", Resource: "gpt", Window: window, Start: start, Events: 1}
 		u.Consumed = []bucket.Amount{{Limit: "tpm", Tokens: 1000 * tokens}}
-		w, err := u.Write()
-		check.Fatal(t, "Write()", err)
+		w := check.Call(u.Write()).Must(t, "Write()")
 		if _, err := store.Of(s).Write(t.Context(), w); err != nil {
 			t.Fatalf("Write() = %v", err)
 		}
@@ -101,8 +99,7 @@ func TestForecastOnFirstDay(t *testing.T) {
 	now := time.Date(2026, 3, 12, 12, 0, 0, 0, time.UTC)
 	s := newMemory(t)
 	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return now }))
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	u := layout.UsageDelta{
 		NS: ns.ID, Entity: "acme", Resource: "gpt", Window: "hourly", Start: now.Add(-time.Hour), Events: 1,
 		Consumed: []bucket.Amount{{Limit: "tpm", Tokens: 100_000}},
@@ -138,8 +135,7 @@ func TestForecastOfAGrant(t *testing.T) {
 		}
 		acquire(t, l, ask(zlimit.Amounts{"usd": 24}))
 		c.sleep(24 * time.Hour)
-		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})).Must(t, "Available()")
 		usd, _ := statuses.Limit("usd")
 		if at, ok := usd.UsedUpAt(c.now(), 3); usd.Available != 16 || usd.AfterGrant != 0 || !ok || !at.Equal(ends) {
 			t.Errorf("UsedUpAt() = %v, %v of %+v, want %v", at, ok, usd, ends)

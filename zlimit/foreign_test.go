@@ -19,8 +19,7 @@ import (
 func edit(tb testing.TB, l *zlimit.RateLimiter, shard int, change func(*layout.Bucket)) {
 	tb.Helper()
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
-	item, err := layout.DecodeBucket(stored(tb, l, key))
-	check.Fatal(tb, "layout.DecodeBucket()", err)
+	item := check.Call(layout.DecodeBucket(stored(tb, l, key))).Must(tb, "layout.DecodeBucket()")
 	change(&item)
 	put(tb, l, key, item.Encode())
 }
@@ -138,8 +137,7 @@ func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 			split(t, l)
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 1 })
 			states := shardsOf(t, l)
-			writes, err := shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Lineage{})
-			check.Fatal(t, "Split()", err)
+			writes := check.Call(shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Lineage{})).Must(t, "Split()")
 			edit(t, l, 1, change)
 			if done, err := l.Table().Transact(t.Context(), writes); err != nil || done != (name == "as it was") {
 				t.Errorf("Transact() = %t, %v, want %t", done, err, name == "as it was")
@@ -209,14 +207,13 @@ func TestDeletionAsksForTheVersion(t *testing.T) {
 func TestPurgeAsksForTheState(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	victim, err := l.Namespaces.Register(ctx, "victim")
-	check.Fatal(t, "Namespaces.Register()", err)
+	victim := check.Call(l.Namespaces.Register(ctx, "victim")).Must(t, "Namespaces.Register()")
 	create(t, newLimiter(t, zlimit.StoreOn(l.Calls()), zlimit.WithNamespace("victim")), zlimit.Entity{ID: "key-1"})
 	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
 		t.Fatalf("Namespaces.Delete() = %v", err)
 	}
 	key := layout.NamespaceIDKey{ID: victim.ID}.Key()
-	err = l.Namespaces.Purge(ctx, victim.ID, func(zlimit.PurgeProgress) {
+	err := l.Namespaces.Purge(ctx, victim.ID, func(zlimit.PurgeProgress) {
 		record := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(zlimit.NamespaceActive)}
 		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 			t.Errorf("Write() = %v", err)
@@ -295,8 +292,7 @@ func TestRecoveryAsksForTheState(t *testing.T) {
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatalf("Namespaces.Register() = %v", err)
 	}
-	victim, err := l.Namespaces.Delete(ctx, "victim")
-	check.Fatal(t, "Namespaces.Delete()", err)
+	victim := check.Call(l.Namespaces.Delete(ctx, "victim")).Must(t, "Namespaces.Delete()")
 	m.once(func() {
 		check.Error(t, "Namespaces.Purge()", l.Namespaces.Purge(ctx, victim.ID, nil))
 	})

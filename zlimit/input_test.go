@@ -83,8 +83,7 @@ func TestNamespacesOfEmbeddedStores(t *testing.T) {
 			t.Errorf("Open() of a namespace that was not registered = %v, want %v", err, zlimit.ErrNamespaceNotFound)
 		}
 	}
-	l, err := zlimit.Open(ctx, dsn)
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(ctx, dsn)).Must(t, "zlimit.Open()")
 	var names []string
 	for _, ns := range collect(t, "Namespaces.List()", l.Namespaces.List(ctx)) {
 		names = append(names, ns.Name)

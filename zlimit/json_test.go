@@ -22,15 +22,13 @@ import (
 // exported returns the names of the exported structs of the package that have exported fields.
 func exported(t *testing.T) map[string]bool {
 	t.Helper()
-	entries, err := os.ReadDir(".")
-	check.Fatal(t, "os.ReadDir()", err)
+	entries := check.Call(os.ReadDir(".")).Must(t, "os.ReadDir()")
 	structs := map[string]bool{}
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(), nil, 0)
-		check.Fatal(t, "parser.ParseFile()", err)
+		file := check.Call(parser.ParseFile(token.NewFileSet(), entry.Name(), nil, 0)).Must(t, "parser.ParseFile()")
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok || !spec.Name.IsExported() {

@@ -67,8 +67,7 @@ func newFile(tb testing.TB) string { return "sqlite:" + filepath.Join(tb.TempDir
 // openStore returns the store of a data source name.
 func openStore(tb testing.TB, dsn string) zlimit.Store {
 	tb.Helper()
-	s, err := zlimit.OpenStore(context.Background(), dsn)
-	check.Fatal(tb, "zlimit.OpenStore()", err)
+	s := check.Call(zlimit.OpenStore(context.Background(), dsn)).Must(tb, "zlimit.OpenStore()")
 	tb.Cleanup(func() { check.Error(tb, "Close()", s.Close()) })
 	return s
 }
@@ -76,8 +75,7 @@ func openStore(tb testing.TB, dsn string) zlimit.Store {
 // newMemory returns a new store in memory.
 func newMemory(tb testing.TB) zlimit.Store {
 	tb.Helper()
-	s, err := zlimit.Memory()
-	check.Fatal(tb, "zlimit.Memory()", err)
+	s := check.Call(zlimit.Memory()).Must(tb, "zlimit.Memory()")
 	tb.Cleanup(func() { check.Error(tb, "Close()", s.Close()) })
 	return s
 }
@@ -101,8 +99,7 @@ func withoutStream(table string) *dynamodb.CreateTableInput {
 func newLimiter(tb testing.TB, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateLimiter {
 	tb.Helper()
 	defaults := []zlimit.Option{zlimit.WithSetup(), zlimit.WithListing(false)} // nothing is written that no test does
-	l, err := zlimit.New(context.Background(), s, append(defaults, opts...)...)
-	check.Fatal(tb, "New()", err)
+	l := check.Call(zlimit.New(context.Background(), s, append(defaults, opts...)...)).Must(tb, "New()")
 	tb.Cleanup(func() { check.Error(tb, "Close()", l.Close()) })
 	return l
 }
@@ -127,9 +124,7 @@ func setLimits(tb check.TB, l *zlimit.RateLimiter, at zlimit.Level, limits ...zl
 // create creates an entity, and returns it as it is stored.
 func create(tb check.TB, l *zlimit.RateLimiter, e zlimit.Entity) zlimit.Entity {
 	tb.Helper()
-	created, err := l.Entities.Create(context.Background(), e)
-	check.Fatal(tb, fmt.Sprintf("Entities.Create(%+v)", e), err)
-	return created
+	return check.Call(l.Entities.Create(context.Background(), e)).Must(tb, fmt.Sprintf("Entities.Create(%+v)", e))
 }
 
 // acquire returns the lease of a request that is to be admitted.
@@ -192,8 +187,7 @@ func keyOfBucket(l *zlimit.RateLimiter) store.Key {
 // stored returns an item as the store has it, nil for none.
 func stored(tb check.TB, l *zlimit.RateLimiter, key store.Key) expr.Item {
 	tb.Helper()
-	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
-	check.Fatal(tb, "Read()", err)
+	items := check.Call(l.Calls().Read(context.Background(), []store.Key{key}, true)).Must(tb, "Read()")
 	return items[0]
 }
 

@@ -25,8 +25,7 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
 		scope := newLimiter(t, s, zlimit.WithNamespace("victim"))
-		ns, err := l.Namespaces.Delete(ctx, "victim")
-		check.Fatal(t, "Namespaces.Delete()", err)
+		ns := check.Call(l.Namespaces.Delete(ctx, "victim")).Must(t, "Namespaces.Delete()")
 		check.Fatal(t, "Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
 		create(t, scope, zlimit.Entity{ID: "late"})
 		if len(dump(t, store.Of(s), ns.ID)) == 0 {
@@ -119,8 +118,7 @@ func TestPurgeWaitsForTheIndex(t *testing.T) {
 		create(t, scope, zlimit.Entity{ID: "old"})
 		time.Sleep(time.Second)
 		create(t, scope, zlimit.Entity{ID: "new"})
-		ns, err := l.Namespaces.Delete(ctx, "victim")
-		check.Fatal(t, "Namespaces.Delete()", err)
+		ns := check.Call(l.Namespaces.Delete(ctx, "victim")).Must(t, "Namespaces.Delete()")
 		check.Fatal(t, "Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
 		if got := dump(t, s.Store, ns.ID); len(got) > 0 {
 			t.Errorf("the purge leaves %v", got)
@@ -268,12 +266,9 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 		}
 		acquire(t, by, r)
 		shard := layout.BucketKey{NS: l.NS(), Entity: "e", Resource: resource}
-		items, err := s.Read(ctx, []store.Key{shard.Key()}, true)
-		check.Fatal(t, "Read()", err)
-		state, err := layout.ReadState(items[0])
-		check.Fatal(t, "layout.ReadState()", err)
-		writes, err := shard.Split(&state, nil, layout.Lineage{})
-		check.Fatal(t, "Split()", err)
+		items := check.Call(s.Read(ctx, []store.Key{shard.Key()}, true)).Must(t, "Read()")
+		state := check.Call(layout.ReadState(items[0])).Must(t, "layout.ReadState()")
+		writes := check.Call(shard.Split(&state, nil, layout.Lineage{})).Must(t, "Split()")
 		if results, err := s.Transact(ctx, writes); err != nil || !results[1].Applied {
 			t.Fatalf("Transact() = %v, %v", results, err)
 		}

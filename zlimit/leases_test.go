@@ -24,9 +24,7 @@ func TestLeases(t *testing.T) {
 		records := leases.In(table.New(store.Of(s), table.Options{Timeout: time.Minute}))
 		list := func() []stream.Lease {
 			t.Helper()
-			all, err := records.List(ctx, "")
-			check.Fatal(t, "List()", err)
-			return all
+			return check.Call(records.List(ctx, "")).Must(t, "List()")
 		}
 		if got := list(); len(got) != 0 {
 			t.Errorf("List() of a new table = %v", got)

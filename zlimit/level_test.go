@@ -23,8 +23,7 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 		if alone.IsZero() || alone.Same(&none) || none.Same(&alone) || !alone.Same(&alone) {
 			t.Errorf("%+v is taken for an empty config", alone)
 		}
-		body, err := json.Marshal(alone)
-		check.Fatal(t, "json.Marshal()", err)
+		body := check.Call(json.Marshal(alone)).Must(t, "json.Marshal()")
 		var got zlimit.Config
 		if err := json.Unmarshal(body, &got); err != nil || !got.Same(&alone) {
 			t.Errorf("by the JSON %s it is %+v, %v, want %+v", body, got, err, alone)
@@ -85,8 +84,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 		if err := got.UnmarshalText([]byte(want.String())); err != nil || got != want {
 			t.Errorf("by the text %q it is %+v, %v, want %+v", want, got, err, want)
 		}
-		body, err := json.Marshal(want)
-		check.Fatal(t, "json.Marshal()", err)
+		body := check.Call(json.Marshal(want)).Must(t, "json.Marshal()")
 		got = zlimit.Limit{}
 		if err := json.Unmarshal(body, &got); err != nil || got != want {
 			t.Errorf("by the JSON %s it is %+v, %v, want %+v", body, got, err, want)

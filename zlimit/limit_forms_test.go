@@ -78,8 +78,7 @@ var limitForms = []struct {
 		var got zlimit.Limit
 		err := got.UnmarshalJSON(jsonOf(t, l))
 		if err == nil {
-			text, failed := got.MarshalJSON()
-			check.Fatal(t, "MarshalJSON()", failed)
+			text := check.Call(got.MarshalJSON()).Must(t, "MarshalJSON()")
 			return string(text), nil
 		}
 		return "", err
@@ -99,8 +98,7 @@ var limitForms = []struct {
 		if err := limiter.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{l}}); err != nil {
 			return "", err
 		}
-		stored, err := limiter.Limits.Get(t.Context(), zlimit.Level{})
-		check.Fatal(t, "Limits.Get()", err)
+		stored := check.Call(limiter.Limits.Get(t.Context(), zlimit.Level{})).Must(t, "Limits.Get()")
 		return stored.Limits[0].String() + differences(l, stored.Limits[0]), nil
 	}},
 	{"request", func(t *testing.T, l zlimit.Limit) (string, error) {
@@ -137,9 +135,7 @@ func jsonOf(t *testing.T, l zlimit.Limit) []byte {
 			delete(body, key)
 		}
 	}
-	text, err := json.Marshal(body)
-	check.Fatal(t, "json.Marshal()", err)
-	return text
+	return check.Call(json.Marshal(body)).Must(t, "json.Marshal()")
 }
 
 // TestLimitForms gives each field of each kind of limit values that it may have and may not have. The limits come in by each form. What comes
@@ -168,8 +164,7 @@ func TestLimitForms(t *testing.T) {
 	if *updateForms {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte(got.String()), 0o600))
 	}
-	want, err := os.ReadFile(file)
-	check.Fatal(t, "os.ReadFile()", err)
+	want := check.Call(os.ReadFile(file)).Must(t, "os.ReadFile()")
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
 		t.Errorf("the outcome differs (-want +got); -update.forms writes it:\n%s", diff)
 	}

@@ -140,8 +140,7 @@ func TestWhatMattersIsListed(t *testing.T) {
 				if got := s.entries.Load(); got != each+2 {
 					t.Errorf("the index is entered %d times, want once for each of %d buckets", got, each+2)
 				}
-				c, err := l.Usage.Capacity(t.Context(), "gpt-4")
-				check.Fatal(t, "Usage.Capacity()", err)
+				c := check.Call(l.Usage.Capacity(t.Context(), "gpt-4")).Must(t, "Usage.Capacity()")
 				rpm, _ := c.Limit("rpm")
 				if c.Entities != each+2 || rpm.InDebt != way.debt {
 					t.Errorf("Capacity shows %d entities, %d of them in debt, want %d and %d", c.Entities, rpm.InDebt, each+2, way.debt)
@@ -158,8 +157,7 @@ func TestCoverage(t *testing.T) {
 	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(memory)}), zlimit.WithClock(c.now))
 	covered := func(l *zlimit.RateLimiter) zlimit.Coverage {
 		t.Helper()
-		got, err := l.Usage.Coverage(t.Context(), "gpt-4")
-		check.Fatal(t, "Usage.Coverage()", err)
+		got := check.Call(l.Usage.Coverage(t.Context(), "gpt-4")).Must(t, "Usage.Coverage()")
 		sum, err := l.Usage.Capacity(t.Context(), "gpt-4")
 		if err != nil || sum.Coverage != got {
 			t.Errorf("Capacity() tells %+v, %v; Coverage() tells %+v", sum.Coverage, err, got)
@@ -428,8 +426,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 			t.Helper()
 			l.Engine().Quiesce()
 			enginetest.CatchUp()
-			page, err := l.Calls().Query(ctx, layout.QueryNamespaceItems(l.NS()))
-			check.Fatal(t, "Query()", err)
+			page := check.Call(l.Calls().Query(ctx, layout.QueryNamespaceItems(l.NS()))).Must(t, "Query()")
 			for _, item := range page.Items {
 				if k, ok := layout.ParseBucketKey(store.KeyOf(item)); ok {
 					entities = append(entities, k.Entity)

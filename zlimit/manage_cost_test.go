@@ -104,8 +104,7 @@ func TestCostsOfManagement(t *testing.T) {
 
 	measure("Register", 2, 1, 4, 2, func() error { return namespace(l.Namespaces.Register(ctx, "x")) })
 	measure("Register again", 1, 1, 0, 0, func() error { return namespace(l.Namespaces.Register(ctx, "x")) })
-	scope, err := l.Namespace(ctx, "x")
-	check.Fatal(t, "Namespace()", err)
+	scope := check.Call(l.Namespace(ctx, "x")).Must(t, "Namespace()")
 	setSystem(t, scope, limits...)
 	for i := range 30 {
 		r := ask(zlimit.Amounts{"rpm": 1})

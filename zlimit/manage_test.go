@@ -24,8 +24,7 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 		calls := table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1, nil)})
 		for _, item := range check.All(tb, "Items()", calls.Items(context.Background(), layout.QueryNamespaceItems(ns))) {
 			k := store.KeyOf(item)
-			found, err := s.Read(context.Background(), []store.Key{k}, true)
-			check.Fatal(tb, "Read()", err)
+			found := check.Call(s.Read(context.Background(), []store.Key{k}, true)).Must(tb, "Read()")
 			if found[0] != nil {
 				items[k.PK+" "+k.SK] = found[0].String()
 			}
@@ -53,8 +52,7 @@ func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	}
 	whole := stored(tb, l, layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}.Key())
 	for shard := range 12 {
-		item, err := layout.DecodeBucket(whole)
-		check.Fatal(tb, "layout.DecodeBucket()", err)
+		item := check.Call(layout.DecodeBucket(whole)).Must(tb, "layout.DecodeBucket()")
 		item.Key.Shard, item.ShardCount = shard, 12
 		for i := range item.Limits {
 			item.Limits[i].Tokens /= 12

@@ -27,8 +27,7 @@ func TestManagedLevels(t *testing.T) {
 		limits := func(n int64) []zlimit.Limit {
 			return []zlimit.Limit{zlimit.PerMinute("tpm", n), zlimit.PerMinute("rpm", n)}
 		}
-		lock, err := l.Managed.Lock(ctx, time.Minute)
-		check.Fatal(t, "Managed.Lock()", err)
+		lock := check.Call(l.Managed.Lock(ctx, time.Minute)).Must(t, "Managed.Lock()")
 		levels := []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "acme"}, {Entity: "acme", Resource: "gpt-4"}}
 		wants := []zlimit.Stored{
 			{Level: levels[0], Config: zlimit.Config{OnUnavailable: zlimit.PolicyAllow, AuditRetention: 30 * zlimit.Day}},
@@ -38,9 +37,7 @@ func TestManagedLevels(t *testing.T) {
 		}
 		read := func() []zlimit.Stored {
 			t.Helper()
-			found, err := l.Managed.Read(ctx, levels...)
-			check.Fatal(t, "Managed.Read()", err)
-			return found
+			return check.Call(l.Managed.Read(ctx, levels...)).Must(t, "Managed.Read()")
 		}
 		for i, before := range read() {
 			if before.Version != 0 || before.Managed || !before.Config.IsZero() {
@@ -89,9 +86,8 @@ func TestManagedLock(t *testing.T) {
 		clock := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("deploy"))
 		other := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("olga"))
-		lock, err := l.Managed.Lock(ctx, time.Minute)
-		check.Fatal(t, "Managed.Lock()", err)
-		_, err = other.Managed.Lock(ctx, time.Minute)
+		lock := check.Call(l.Managed.Lock(ctx, time.Minute)).Must(t, "Managed.Lock()")
+		_, err := other.Managed.Lock(ctx, time.Minute)
 		var locked *zlimit.LockedError
 		if !errors.As(err, &locked) || !errors.Is(err, zlimit.ErrLocked) || locked.Holder != "deploy" || !locked.ExpiresAt.Equal(lock.ExpiresAt) {
 			t.Errorf("Lock() by another = %v, want a LockedError of deploy until %v", err, lock.ExpiresAt)
@@ -156,8 +152,7 @@ func TestManagedRecord(t *testing.T) {
 		if diff := cmp.Diff(want, set); diff != "" || err != nil {
 			t.Fatalf("Set() differs: %v (-want +got):\n%s", err, diff)
 		}
-		lock, err := l.Managed.Lock(ctx, time.Minute)
-		check.Fatal(t, "Managed.Lock()", err)
+		lock := check.Call(l.Managed.Lock(ctx, time.Minute)).Must(t, "Managed.Lock()")
 		want.Levels = append(want.Levels[1:], zlimit.Level{"zed", "gpt-4"})
 		want.Pending = []zlimit.Level{{}, {Resource: "new"}, {"acme", "new"}}
 		check.Fatal(t, "Managed.Record()", l.Managed.Record(ctx, lock, want))
@@ -269,13 +264,11 @@ func TestManagedPolicies(t *testing.T) {
 	} {
 		l := newLimiter(t, newMemory(t))
 		check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, at, zlimit.Config{Limits: rpm(1), OnUnavailable: zlimit.PolicyAllow}))
-		lock, err := l.Managed.Lock(ctx, time.Minute)
-		check.Fatal(t, "Managed.Lock()", err)
+		lock := check.Call(l.Managed.Lock(ctx, time.Minute)).Must(t, "Managed.Lock()")
 		for _, want := range []zlimit.Config{
 			{Limits: rpm(2), OnUnavailable: zlimit.PolicyBlock}, {Limits: []zlimit.Limit{}, OnUnavailable: zlimit.PolicyAllow}, {Limits: rpm(2)}, {Limits: []zlimit.Limit{}},
 		} {
-			before, err := l.Managed.Read(ctx, at)
-			check.Fatal(t, "Managed.Read()", err)
+			before := check.Call(l.Managed.Read(ctx, at)).Must(t, "Managed.Read()")
 			after := zlimit.Stored{Level: at, Config: want}
 			if _, err := l.Managed.Replace(ctx, lock, before[0], after); err != nil {
 				t.Fatalf("Managed.Replace() = %v", err)
@@ -296,8 +289,7 @@ func TestManagedWritesHoldTheLock(t *testing.T) {
 	p := hook(newMemory(t))
 	l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithClock(clock.now))
 	other := newLimiter(t, zlimit.StoreOn(p.Store), zlimit.WithClock(clock.now))
-	lock, err := l.Managed.Lock(ctx, time.Minute)
-	check.Fatal(t, "Managed.Lock()", err)
+	lock := check.Call(l.Managed.Lock(ctx, time.Minute)).Must(t, "Managed.Lock()")
 	p.once(func() {
 		clock.sleep(2 * time.Minute)
 		if _, err := other.Managed.Lock(ctx, time.Minute); err != nil {

@@ -383,9 +383,7 @@ func TestOperationsAtOnce(t *testing.T) {
 			r := zlimit.TopUpRequest{Entity: "key-1", Resource: "gpt-4", Amounts: zlimit.Amounts{"rpd": 25}, OperationID: "ticket-18"}
 			topUp := func(l *zlimit.RateLimiter) zlimit.BucketChange {
 				t.Helper()
-				made, err := l.Limits.TopUp(t.Context(), r)
-				check.Fatal(t, "Limits.TopUp()", err)
-				return made
+				return check.Call(l.Limits.TopUp(t.Context(), r)).Must(t, "Limits.TopUp()")
 			}
 			var before zlimit.BucketChange
 			tries := 0

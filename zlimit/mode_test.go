@@ -34,8 +34,7 @@ func TestSoftLimit(t *testing.T) {
 			t.Errorf("Available() = %+v", s)
 		}
 		// No one waits for it, also not for more than it can hold.
-		lease, err := l.Wait(ctx, ask(zlimit.Amounts{"tpm": 1000, "rpm": 1}), zlimit.MaxWait(time.Second))
-		check.Fatal(t, "Wait()", err)
+		lease := check.Call(l.Wait(ctx, ask(zlimit.Amounts{"tpm": 1000, "rpm": 1}), zlimit.MaxWait(time.Second))).Must(t, "Wait()")
 		check.Fatal(t, "Rollback()", lease.Rollback(ctx))
 		if wait, err := l.TimeUntil(ctx, ask(zlimit.Amounts{"tpm": 10_000})); wait != 0 || err != nil {
 			t.Errorf("TimeUntil() = %v, %v", wait, err)
@@ -58,8 +57,7 @@ func TestSoftBeyondStamp(t *testing.T) {
 	setSystem(t, l, zlimit.PerMinute("tpm", 600).Soft())
 	for range 5 {
 		acquire(t, l, ask(zlimit.Amounts{"tpm": 5000}))
-		state, err := layout.ReadState(item(t, l))
-		check.Fatal(t, "layout.ReadState()", err)
+		state := check.Call(layout.ReadState(item(t, l))).Must(t, "layout.ReadState()")
 		if until := state.Limits[0].SoftUntil() - c.now().UnixMilli(); until <= 0 || until > time.Minute.Milliseconds() {
 			t.Errorf("the item takes the limit for soft for %d ms", until)
 		}

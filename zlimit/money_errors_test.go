@@ -22,8 +22,7 @@ func TestErrorsOfMoney(t *testing.T) {
 	acquire := func(n int64) (*zlimit.Lease, error) {
 		return l.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "api", Consume: zlimit.Amounts{"usd": n}})
 	}
-	lease, err := acquire(2 * dollar)
-	check.Fatal(t, "acquire()", err)
+	lease := check.Call(acquire(2*dollar)).Must(t, "acquire()")
 	topUp := func(resource, limit string, n int64) error {
 		_, err := l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "acme", Resource: resource, Amounts: zlimit.Amounts{limit: n}})
 		return err

@@ -38,8 +38,7 @@ func TestNamespaceLife(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		list := func() []string { return names(collect(t, "List()", l.Namespaces.List(ctx))) }
 		orphans := func() []zlimit.Namespace { return collect(t, "Orphans()", l.Namespaces.Orphans(ctx)) }
-		registered, err := l.Namespaces.Register(ctx, "eu/production 1")
-		check.Fatal(t, "Register()", err)
+		registered := check.Call(l.Namespaces.Register(ctx, "eu/production 1")).Must(t, "Register()")
 		want := zlimit.Namespace{ID: registered.ID, Name: "eu/production 1", Status: zlimit.NamespaceActive, CreatedAt: c.now()}
 		if diff := cmp.Diff(want, registered); diff != "" || len(want.ID) != 11 {
 			t.Errorf("Register() (-want +got):\n%s", diff)
@@ -128,15 +127,14 @@ func TestNamespaceLife(t *testing.T) {
 func TestNamespaceStates(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	ns, err := l.Namespaces.Register(ctx, "a")
-	check.Fatal(t, "Namespaces.Register()", err)
+	ns := check.Call(l.Namespaces.Register(ctx, "a")).Must(t, "Namespaces.Register()")
 	refused := func(call string, err error) {
 		t.Helper()
 		if !errors.Is(err, zlimit.ErrNamespaceState) {
 			t.Errorf("%s = %v, want ErrNamespaceState", call, err)
 		}
 	}
-	_, err = l.Namespaces.Recover(ctx, ns.ID)
+	_, err := l.Namespaces.Recover(ctx, ns.ID)
 	refused("Recover() of an active namespace", err)
 	refused("Purge() of an active namespace", l.Namespaces.Purge(ctx, ns.ID, nil))
 	if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
@@ -341,8 +339,7 @@ func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.N
 			others = append(others, scope.NS())
 		}
 	}
-	victim, err := l.Namespaces.Delete(ctx, "victim")
-	check.Fatal(tb, "Namespaces.Delete()", err)
+	victim = check.Call(l.Namespaces.Delete(ctx, "victim")).Must(tb, "Namespaces.Delete()")
 	return l, victim, others
 }
 
@@ -470,9 +467,7 @@ func TestPurgeOfManyItems(t *testing.T) {
 		t.Errorf("killed after %d items", first)
 	} else {
 		deleted = 0
-		if err := l.Namespaces.Purge(ctx, victim.ID, tell); err != nil {
-			t.Fatalf("Purge() again = %v", err)
-		}
+		check.Fatal(t, "Purge() again", l.Namespaces.Purge(ctx, victim.ID, tell))
 		if total := first + deleted; total != size-store.MaxDelete/2 { // half of the last batch was done, and not counted
 			t.Errorf("progress adds up to %d of %d", total, size)
 		}
@@ -487,12 +482,10 @@ func TestPurgeOfManyItems(t *testing.T) {
 func TestPurgeOfANamespaceInUse(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	scope, err := l.Namespace(ctx, "a", zlimit.WithSetup())
-	check.Fatal(t, "Namespace()", err)
+	scope := check.Call(l.Namespace(ctx, "a", zlimit.WithSetup())).Must(t, "Namespace()")
 	setSystem(t, scope, zlimit.PerMinute("rpm", 1000))
-	ns, err := l.Namespaces.Delete(ctx, "a")
-	check.Fatal(t, "Namespaces.Delete()", err)
-	err = l.Namespaces.Purge(ctx, ns.ID, func(zlimit.PurgeProgress) { acquire(t, scope, ask(zlimit.Amounts{"rpm": 1})) })
+	ns := check.Call(l.Namespaces.Delete(ctx, "a")).Must(t, "Namespaces.Delete()")
+	err := l.Namespaces.Purge(ctx, ns.ID, func(zlimit.PurgeProgress) { acquire(t, scope, ask(zlimit.Amounts{"rpm": 1})) })
 	if !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "written to") {
 		t.Errorf("Purge() of a namespace in use = %v, want ErrNamespaceState", err)
 	}

@@ -117,8 +117,7 @@ func TestWindowsWithSibling(t *testing.T) {
 		f := newMixedFleet(t, seed)
 		f.set(seed == 1, []zlimit.Limit{zlimit.PerMinute("day", 60).When("* 9-17 * * *", "x0.5").In("America/New_York")},
 			sibling.Limit{"name": "day", "amount": 60, "windows": []map[string]any{{"cron": "* 9-17 * * *", "tz": "America/New_York", "scale": 0.5}}})
-		zone, err := time.LoadLocation("America/New_York")
-		check.Fatal(t, "time.LoadLocation()", err)
+		zone := check.Call(time.LoadLocation("America/New_York")).Must(t, "time.LoadLocation()")
 		seen := map[int64]int{}
 		for step := range 12 {
 			f.clock.sleep(time.Duration(5+f.random.IntN(200)) * time.Minute)

@@ -32,8 +32,7 @@ func everything(t *testing.T, s zlimit.Store) map[store.Key]expr.Item {
 	t.Helper()
 	all := map[store.Key]expr.Item{}
 	for q := (store.Scan{}); ; {
-		page, err := store.Of(s).(store.Scanner).Scan(context.Background(), q)
-		check.Fatal(t, "Scan()", err)
+		page := check.Call(store.Of(s).(store.Scanner).Scan(context.Background(), q)).Must(t, "Scan()")
 		for _, item := range page.Items {
 			all[store.KeyOf(item)] = item
 		}

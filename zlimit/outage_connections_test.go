@@ -31,8 +31,7 @@ type router struct {
 
 func startRouter(t *testing.T, to string) *router {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check.Fatal(t, "Listen()", err)
+	l := check.Call((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Must(t, "Listen()")
 	r := &router{listener: l, to: to}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.open.Go(func() {
@@ -97,8 +96,7 @@ func TestDeadConnections(t *testing.T) {
 	}
 	t.Parallel()
 	engine := enginetest.Start(t)
-	endpoint, err := url.Parse(engine.Endpoint())
-	check.Fatal(t, "url.Parse()", err)
+	endpoint := check.Call(url.Parse(engine.Endpoint())).Must(t, "url.Parse()")
 	r := startRouter(t, endpoint.Host)
 	l, err := zlimit.Open(t.Context(), fmt.Sprintf("dynamodb:%s?region=eu-central-1&endpoint=http://%s", engine.Table(t), r.listener.Addr()), zlimit.WithSetup())
 	check.Fatal(t, "zlimit.Open()", err)

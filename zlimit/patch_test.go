@@ -50,8 +50,7 @@ func TestPatch(t *testing.T) {
 		}
 		var got []string
 		for _, at := range []zlimit.Level{alice, model} {
-			c, err := l.Limits.Get(ctx, at)
-			check.Fatal(t, "Limits.Get()", err)
+			c := check.Call(l.Limits.Get(ctx, at)).Must(t, "Limits.Get()")
 			got = append(got, fmt.Sprint(c.Limits))
 			if at == model && (c.OnUnavailable != zlimit.PolicyAllow || c.Within != "models") {
 				t.Errorf("%s: the rest of the level is %v, within %q", step.what, c.OnUnavailable, c.Within)

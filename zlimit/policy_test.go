@@ -191,8 +191,7 @@ func TestApplyLeavesPolicies(t *testing.T) {
 		}
 	}
 	apply(1)
-	declared, err := l.Limits.Get(ctx, zlimit.Level{Resource: "r"})
-	check.Fatal(t, "Limits.Get()", err)
+	declared := check.Call(l.Limits.Get(ctx, zlimit.Level{Resource: "r"})).Must(t, "Limits.Get()")
 	declared.OnUnavailable = zlimit.PolicyAllow
 	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, declared))
 	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Resource: "r"}))
@@ -302,8 +301,7 @@ func TestInvalidateOne(t *testing.T) {
 	}
 	capacity := func(entity string) int64 {
 		t.Helper()
-		found, err := l.Limits.Resolve(ctx, entity, "r")
-		check.Fatal(t, "Limits.Resolve()", err)
+		found := check.Call(l.Limits.Resolve(ctx, entity, "r")).Must(t, "Limits.Resolve()")
 		return found.Limits[0].Capacity
 	}
 	set(1)

@@ -98,8 +98,7 @@ func TestProcesses(t *testing.T) {
 	t.Run("dynamodb", func(t *testing.T) {
 		dsn := newDSN(t)
 		c := newClock()
-		l, err := zlimit.Open(context.Background(), dsn, zlimit.WithClock(c.now))
-		check.Fatal(t, "zlimit.Open()", err)
+		l := check.Call(zlimit.Open(context.Background(), dsn, zlimit.WithClock(c.now))).Must(t, "zlimit.Open()")
 		defer func() {
 			check.Error(t, "Close()", l.Close())
 		}()

@@ -29,12 +29,10 @@ func (w *fleet) family(entity string, consume zlimit.Amounts) (parents []string)
 		line = &lineage{ended: map[string]time.Time{}}
 		w.lines[entity] = line
 	}
-	items, err := w.witness.Read(ctx, []store.Key{layout.EntityKey{NS: ns, Entity: entity}.Key()}, true)
-	check.Fatal(w.t, "Read()", err)
+	items := check.Call(w.witness.Read(ctx, []store.Key{layout.EntityKey{NS: ns, Entity: entity}.Key()}, true)).Must(w.t, "Read()")
 	var is layout.Lineage
 	if items[0] != nil {
-		record, err := layout.DecodeEntity(items[0])
-		check.Fatal(w.t, "layout.DecodeEntity()", err)
+		record := check.Call(layout.DecodeEntity(items[0])).Must(w.t, "layout.DecodeEntity()")
 		is = record.Lineage()
 	}
 	if is != line.Lineage {
@@ -42,8 +40,7 @@ func (w *fleet) family(entity string, consume zlimit.Amounts) (parents []string)
 		line.Lineage = is
 	}
 	parents = []string{line.Parent}
-	shards, err := shardsIn(ctx, w.witness, ns, entity)
-	check.Fatal(w.t, "shardsIn()", err)
+	shards := check.Call(shardsIn(ctx, w.witness, ns, entity)).Must(w.t, "shardsIn()")
 	behind := len(shards) == 0 || line.Generation == 0
 	for _, s := range shards {
 		behind = behind || s.Moved() != line.Generation || s.ExpiresAt > 0 && s.ExpiresAt <= now.Unix()+10

@@ -133,8 +133,7 @@ func drawTheSame(t *testing.T, programs int) {
 func TestPrograms(t *testing.T) {
 	drawTheSame(t, soak.Pick(300, 2000))
 	rapid.Check(t, func(t *rapid.T) {
-		memory, err := zlimit.Memory()
-		check.Fatal(t, "zlimit.Memory()", err)
+		memory := check.Call(zlimit.Memory()).Must(t, "zlimit.Memory()")
 		defer memory.Close()
 		w := &fleet{t: t, clock: newClock(), witness: newWitness(store.Of(memory)), lines: map[string]*lineage{}}
 		lifetime := rapid.SampledFrom([]int{-1, 7}).Draw(t, "lifetime")

@@ -85,8 +85,7 @@ func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts
 // checkStatus holds the status of a limit against the items, when the bucket is not split: it is what an advance would
 // leave. A limit that falls short has the configured parameters by then.
 func (w *fleet) checkStatus(p *process, s zlimit.Status) {
-	states, err := shardsIn(context.Background(), w.witness, p.limiter.NS(), s.Entity)
-	check.Fatal(w.t, "shardsIn()", err)
+	states := check.Call(shardsIn(context.Background(), w.witness, p.limiter.NS(), s.Entity)).Must(w.t, "shardsIn()")
 	if len(states) != 1 || states[0].Shards > 1 {
 		return
 	}

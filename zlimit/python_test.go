@@ -41,8 +41,7 @@ func TestQuotasWithSibling(t *testing.T) {
 				{"name": "day", "amount": amount, "cron": cron, "zone": zone}, {"name": "rpm", "amount": 60},
 			})
 		}
-		times, err := calendar.Parse(cron, zone)
-		check.Fatal(t, "calendar.Parse()", err)
+		times := check.Call(calendar.Parse(cron, zone)).Must(t, "calendar.Parse()")
 		left, admitted, rejected := int64(amount), 0, 0
 		for step := range 80 {
 			before := c.now()

@@ -22,8 +22,7 @@ import (
 // The clock shows noon.
 func setQuota(tb testing.TB, l *zlimit.RateLimiter, c *clock, zone string) time.Time {
 	tb.Helper()
-	place, err := time.LoadLocation(zone)
-	check.Fatal(tb, "time.LoadLocation()", err)
+	place := check.Call(time.LoadLocation(zone)).Must(tb, "time.LoadLocation()")
 	now := c.now().In(place)
 	c.sleep(time.Date(now.Year(), now.Month(), now.Day()+1, 12, 0, 0, 0, place).Sub(now))
 	setSystem(tb, l, zlimit.Daily("tokens", 10, zone), zlimit.PerMinute("rpm", 60))

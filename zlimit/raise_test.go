@@ -37,18 +37,15 @@ func (v versioned) read() [4]string {
 	if err != nil || items[0] == nil {
 		v.Fatalf("the version record is %v, %v", items, err)
 	}
-	r, err := layout.DecodeVersion(items[0])
-	check.Fatal(v, "layout.DecodeVersion()", err)
+	r := check.Call(layout.DecodeVersion(items[0])).Must(v, "layout.DecodeVersion()")
 	return [4]string{r.SchemaVersion, r.ClientMinVersion, r.LambdaVersion, r.UpdatedBy}
 }
 
 // childrenFrom returns from when on the table counts what requests of children are charged to their parents.
 func (v versioned) childrenFrom() string {
 	v.Helper()
-	items, err := v.store.Read(v.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-	check.Fatal(v, "Read()", err)
-	r, err := layout.DecodeVersion(items[0])
-	check.Fatal(v, "layout.DecodeVersion()", err)
+	items := check.Call(v.store.Read(v.Context(), []store.Key{layout.VersionKey{}.Key()}, true)).Must(v, "Read()")
+	r := check.Call(layout.DecodeVersion(items[0])).Must(v, "layout.DecodeVersion()")
 	return r.ChildrenFrom
 }
 

@@ -35,9 +35,7 @@ func TestRejectionsAreReported(t *testing.T) {
 		s := newMemory(t)
 		var writes int
 		open := func(r zlimit.RejectionReports) *zlimit.RateLimiter {
-			l, err := zlimit.New(t.Context(), s, zlimit.WithRejectionReports(r), zlimit.WithCoalescing())
-			check.Fatal(t, "zlimit.New()", err)
-			return l
+			return check.Call(zlimit.New(t.Context(), s, zlimit.WithRejectionReports(r), zlimit.WithCoalescing())).Must(t, "zlimit.New()")
 		}
 		one, two := open(zlimit.RejectionReports{}), open(zlimit.RejectionReports{Top: 1})
 		begin := time.Now()
@@ -50,8 +48,7 @@ func TestRejectionsAreReported(t *testing.T) {
 		}
 		items := func() int {
 			t.Helper()
-			page, err := store.Of(s).(store.Scanner).Scan(t.Context(), store.Scan{})
-			check.Fatal(t, "Scan()", err)
+			page := check.Call(store.Of(s).(store.Scanner).Scan(t.Context(), store.Scan{})).Must(t, "Scan()")
 			return len(page.Items)
 		}
 		before := items()

@@ -285,8 +285,7 @@ func TestLeasesOfForgottenBuckets(t *testing.T) {
 			t.Errorf("%s: Statuses() has %d, want one of the one limit", name, n)
 		}
 		check.Fatal(t, "Adjust() and Commit()", errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(t.Context())))
-		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: name})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: name})).Must(t, "Available()")
 		if s, _ := statuses.Limit("rpd"); s.Available != 30-correction {
 			t.Errorf("%s: %d are left, want %d", name, s.Available, 30-correction)
 		}

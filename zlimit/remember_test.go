@@ -111,8 +111,7 @@ func recordOf(t *testing.T, l *zlimit.RateLimiter, id string) (store.Key, layout
 	if item == nil {
 		t.Fatalf("%s has no record", id)
 	}
-	record, err := layout.DecodeRequest(item)
-	check.Fatal(t, "layout.DecodeRequest()", err)
+	record := check.Call(layout.DecodeRequest(item)).Must(t, "layout.DecodeRequest()")
 	return key, record
 }
 

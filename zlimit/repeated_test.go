@@ -89,8 +89,7 @@ func (c *crew) use(l *zlimit.RateLimiter, entity string) *zlimit.Lease {
 // capacity returns the capacity that a process uses.
 func (c *crew) capacity(l *zlimit.RateLimiter, entity string) int64 {
 	c.Helper()
-	found, err := l.Limits.Resolve(c.Context(), entity, "gpt-4")
-	check.Fatal(c, "Limits.Resolve()", err)
+	found := check.Call(l.Limits.Resolve(c.Context(), entity, "gpt-4")).Must(c, "Limits.Resolve()")
 	l.Engine().Quiesce()
 	return found.Limits[0].Capacity
 }
@@ -196,10 +195,8 @@ func TestLimitsOfTheItem(t *testing.T) {
 			if got := c.store.entities.Load() - before; got != 0 {
 				t.Fatalf("the second process reads %d items of entities", got)
 			}
-			got, err := c.all[1].Limits.Resolve(t.Context(), "key-1", "gpt-4")
-			check.Fatal(t, "Limits.Resolve()", err)
-			want, err := c.admin.Limits.Resolve(t.Context(), "key-1", "gpt-4")
-			check.Fatal(t, "Limits.Resolve()", err)
+			got := check.Call(c.all[1].Limits.Resolve(t.Context(), "key-1", "gpt-4")).Must(t, "Limits.Resolve()")
+			want := check.Call(c.admin.Limits.Resolve(t.Context(), "key-1", "gpt-4")).Must(t, "Limits.Resolve()")
 			if !slices.Equal(got.Limits, want.Limits) || got.Source != want.Source || got.OnUnavailable != want.OnUnavailable {
 				t.Errorf("by the item %+v holds, stored is %+v", got, want)
 			}
@@ -208,8 +205,7 @@ func TestLimitsOfTheItem(t *testing.T) {
 					t.Errorf("the parent has %d buckets, want 1", got)
 				}
 				parent := layout.BucketKey{NS: c.admin.NS(), Entity: "p", Resource: "gpt-4"}
-				items, err := c.store.Store.Read(t.Context(), []store.Key{parent.Key()}, true)
-				check.Fatal(t, "Store.Read()", err)
+				items := check.Call(c.store.Store.Read(t.Context(), []store.Key{parent.Key()}, true)).Must(t, "Store.Read()")
 				state, err := layout.ReadState(items[0])
 				if err != nil || state.Limits[0].Consumed != 2000 {
 					t.Errorf("the parent was charged %+v, %v, want both requests", state.Limits, err)
@@ -322,8 +318,7 @@ func TestOldCopiesDoNotReturn(t *testing.T) {
 	repeated := func() int64 {
 		t.Helper()
 		key := layout.BucketKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
-		items, err := c.store.Store.Read(t.Context(), []store.Key{key}, true)
-		check.Fatal(t, "Store.Read()", err)
+		items := check.Call(c.store.Store.Read(t.Context(), []store.Key{key}, true)).Must(t, "Store.Read()")
 		at, _ := items[0].Get("ck").Int()
 		return at
 	}
@@ -367,15 +362,13 @@ func TestWhatIsRefusedIsNotRepeated(t *testing.T) {
 	setLimits(t, c.admin, zlimit.Level{Entity: "key-1"}, zlimit.PerMinute("rpm", 5))
 	key := layout.EntityConfigKey{NS: c.admin.NS(), Entity: "key-1", Resource: zlimit.DefaultResource}.Key()
 	mark := expr.Operation{Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr("l_rpm_rsa"), 0)}}
-	bound, err := mark.Call(expr.N(5)).Bind()
-	check.Fatal(t, "Bind()", err)
+	bound := check.Call(mark.Call(expr.N(5)).Bind()).Must(t, "Bind()")
 	if _, err := c.store.Store.Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
 		t.Fatalf("Store.Write() = %v", err)
 	}
 	c.use(c.all[0], "key-1")
 	bucket := layout.BucketKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
-	items, err := c.store.Store.Read(t.Context(), []store.Key{bucket}, true)
-	check.Fatal(t, "Store.Read()", err)
+	items := check.Call(c.store.Store.Read(t.Context(), []store.Key{bucket}, true)).Must(t, "Store.Read()")
 	if _, ok := items[0].Lookup("ck"); ok {
 		t.Errorf("the item repeats limits: %v", items[0])
 	}
@@ -437,8 +430,7 @@ func TestWhatAnItemMayRepeat(t *testing.T) {
 			c := newCrew(t, 0, 0)
 			c.use(c.all[0], "key-1")
 			key := layout.BucketKey{NS: c.admin.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
-			items, err := c.store.Store.Read(t.Context(), []store.Key{key}, true)
-			check.Fatal(t, "Store.Read()", err)
+			items := check.Call(c.store.Store.Read(t.Context(), []store.Key{key}, true)).Must(t, "Store.Read()")
 			if _, ok := items[0].Lookup("ck"); !ok {
 				t.Fatalf("the item repeats nothing: %v", items[0])
 			}
@@ -476,8 +468,7 @@ func TestRepeatingTakesNoMoreUnits(t *testing.T) {
 		c.all[0].Limits.InvalidateAll()
 		key := layout.BucketKey{NS: c.admin.NS(), Entity: entity, Resource: "gpt-4"}.Key()
 		units := func() (units int, repeated bool) {
-			items, err := c.store.Store.Read(t.Context(), []store.Key{key}, true)
-			check.Fatal(t, "Store.Read()", err)
+			items := check.Call(c.store.Store.Read(t.Context(), []store.Key{key}, true)).Must(t, "Store.Read()")
 			_, repeated = items[0].Lookup("ck")
 			bare := slices.DeleteFunc(slices.Clone(items[0]), func(a expr.Attribute) bool { return a.Name == "ck" || a.Name == "cl" })
 			return (store.Size(items[0])+1023)/1024 - (store.Size(bare)+1023)/1024, repeated

@@ -321,8 +321,7 @@ func TestReplyCorpus(t *testing.T) {
 					zlimit.WithCallTimeout(time.Minute), zlimit.WithDecisionTimeout(time.Minute))
 				return zlimit.New(context.Background(), s, opts...)
 			}
-			l, err := open(engine.Transport(), zlimit.WithSetup())
-			check.Fatal(t, "open()", err)
+			l := check.Call(open(engine.Transport(), zlimit.WithSetup())).Must(t, "open()")
 			setSystem(t, l, zlimit.PerDay("rpm", 1000))
 			defer closeLimiters(t, l)
 			rows := repliesOf()

@@ -28,8 +28,7 @@ func TestResetAll(t *testing.T) {
 			acquire(t, l, zlimit.Request{Entity: "own", Resource: "x", Consume: zlimit.Amounts{"tpd": 10}})
 		}
 		left := func(entity, resource, limit string) int64 {
-			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})
-			check.Fatal(t, "Available()", err)
+			statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: resource})).Must(t, "Available()")
 			status, _ := statuses.Limit(limit)
 			return status.Available
 		}

@@ -44,8 +44,7 @@ func buildEarlier(t *testing.T) string {
 	if err := run("..", "git", "--work-tree="+mustMake(t, source), "checkout", earlier, "--", "."); err != nil {
 		t.Fatal("the earlier version cannot be checked out")
 	}
-	tests, err := filepath.Glob(filepath.Join(source, "zlimit", "*_test.go"))
-	check.Fatal(t, "filepath.Glob()", err)
+	tests := check.Call(filepath.Glob(filepath.Join(source, "zlimit", "*_test.go"))).Must(t, "filepath.Glob()")
 	for _, file := range tests {
 		if slices.Contains(needed, strings.TrimSuffix(filepath.Base(file), "_test.go")) {
 			continue
@@ -107,8 +106,7 @@ func testWithoutWaits(t *testing.T, binary string) {
 		}
 	}
 	tr := &traffic{binary: binary, DSN: dsn, Rounds: 2, Goroutines: 12, Asks: 6}
-	acts, err := observe(tr)
-	check.Fatal(t, "observe()", err)
+	acts := check.Call(observe(tr)).Must(t, "observe()")
 	deeds := map[operation]int{}
 	for _, a := range acts {
 		if a.Entity == r.Entity {

@@ -40,13 +40,11 @@ func TestItemsAreInTheIndexesOfThePage(t *testing.T) {
 	}
 	for window, kept := range map[string]layout.Kept{"hourly": {ExpiresAt: time.Now().Add(time.Hour).Unix(), Unlisted: true}, "monthly": {}} {
 		d := layout.UsageDelta{NS: l.NS(), Entity: "own", Resource: "gpt-4", Window: window, Kept: kept, Events: 1, Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}}
-		w, err := d.Write()
-		check.Fatal(t, "UsageDelta.Write()", err)
-		_, err = s.Write(t.Context(), w)
+		w := check.Call(d.Write()).Must(t, "UsageDelta.Write()")
+		_, err := s.Write(t.Context(), w)
 		check.Fatal(t, "Write()", err)
 	}
-	page, err := s.Store.(store.Scanner).Scan(t.Context(), store.Scan{})
-	check.Fatal(t, "Scan()", err)
+	page := check.Call(s.Store.(store.Scanner).Scan(t.Context(), store.Scan{})).Must(t, "Scan()")
 
 	seen, lacks := map[string]bool{}, map[string]bool{}
 	for _, item := range page.Items {
@@ -102,8 +100,7 @@ func pageRecordOf(records []*pageRecord, key store.Key) *pageRecord {
 // pageRecords reads the tables of keys in docs/schema.md.
 func pageRecords(t *testing.T) (records []*pageRecord) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/schema.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../docs/schema.md")).Must(t, "os.ReadFile()")
 	indexes := map[string][]string{}
 	form := regexp.MustCompile(`\\\{[a-z_]+\\\}`)
 	keyOf := func(cell string) *regexp.Regexp {

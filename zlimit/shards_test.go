@@ -50,9 +50,7 @@ func shardsOf(tb testing.TB, l *zlimit.RateLimiter) []*bucket.State {
 // storedShards returns the shards of an entity's bucket as they are stored.
 func storedShards(tb testing.TB, l *zlimit.RateLimiter, entity string) []*bucket.State {
 	tb.Helper()
-	states, err := shardsIn(context.Background(), l.Calls(), l.NS(), entity)
-	check.Fatal(tb, "shardsIn()", err)
-	return states
+	return check.Call(shardsIn(context.Background(), l.Calls(), l.NS(), entity)).Must(tb, "shardsIn()")
 }
 
 // shardsIn reads the shards of an entity's bucket from a store.
@@ -514,8 +512,7 @@ func TestOrphansAreReplaced(t *testing.T) {
 		setSystem(t, l, zlimit.PerDay("rpm", 2000))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		key := shardKey(l, "key-1", 0).Key()
-		older, err := l.Calls().Read(t.Context(), []store.Key{key}, true)
-		check.Fatal(t, "Read()", err)
+		older := check.Call(l.Calls().Read(t.Context(), []store.Key{key}, true)).Must(t, "Read()")
 		older[0] = older[0].Clone()
 		split(t, l)
 		for range 20 {

@@ -439,8 +439,7 @@ func (f *shareFleet) step(judged bool) string {
 func TestProgramsOfShares(t *testing.T) {
 	drawTheSame(t, 100)
 	rapid.Check(t, func(t *rapid.T) {
-		memory, err := zlimit.Memory()
-		check.Fatal(t, "zlimit.Memory()", err)
+		memory := check.Call(zlimit.Memory()).Must(t, "zlimit.Memory()")
 		defer memory.Close()
 		ledger := &shareLedger{Store: store.Of(memory), clock: newClock()}
 		f := &shareFleet{t: t, ledger: ledger, exact: rapid.Bool().Draw(t, "exact")}
@@ -453,8 +452,7 @@ func TestProgramsOfShares(t *testing.T) {
 			opts = append(opts, zlimit.WithConfigTTL(0))
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "processes") {
-			l, err := zlimit.New(context.Background(), zlimit.StoreOn(ledger), opts...)
-			check.Fatal(t, "zlimit.New()", err)
+			l := check.Call(zlimit.New(context.Background(), zlimit.StoreOn(ledger), opts...)).Must(t, "zlimit.New()")
 			defer l.Close()
 			f.limiters = append(f.limiters, l)
 		}

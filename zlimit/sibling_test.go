@@ -96,8 +96,7 @@ func TestUnsupportedLevels(t *testing.T) {
 			if err != nil || len(configs[0].Unsupported) != 0 || len(configs[1].Unsupported) == 0 || configs[1].Unsupported[0].Name != test.feature {
 				t.Fatalf("a listing of levels has %+v, %v", configs, err)
 			}
-			lock, err := l.Managed.Lock(ctx, time.Minute)
-			check.Fatal(t, "Managed.Lock()", err)
+			lock := check.Call(l.Managed.Lock(ctx, time.Minute)).Must(t, "Managed.Lock()")
 			for _, want := range []zlimit.Stored{configs[1], {Level: at}, {Level: at, Config: config}} {
 				_, err := l.Managed.Replace(ctx, lock, configs[1], want)
 				wantUnsupported(t, err, test.feature)
@@ -386,8 +385,7 @@ func itemOf(tb testing.TB, attributes map[string]map[string]any) (item expr.Item
 			case "S":
 				value = expr.S(v.(string))
 			case "N":
-				n, err := expr.ParseNumber(v.(string))
-				check.Fatal(tb, "expr.ParseNumber()", err)
+				n := check.Call(expr.ParseNumber(v.(string))).Must(tb, "expr.ParseNumber()")
 				value = n
 			case "BOOL":
 				value = expr.Bool(v.(bool))

@@ -52,8 +52,7 @@ type slotFleet struct {
 }
 
 func newSlotFleet(tb testing.TB, seed uint64, n int64) *slotFleet {
-	s, err := memory.New(layout.Table)
-	check.Fatal(tb, "memory.New()", err)
+	s := check.Call(memory.New(layout.Table)).Must(tb, "memory.New()")
 	return &slotFleet{
 		tb: tb, store: s, slots: n, term: 10 * time.Second, ask: oneSlot, random: rand.New(rand.NewPCG(seed, 1)), working: map[*zlimit.Lease]*slotProcess{},
 	}

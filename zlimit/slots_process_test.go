@@ -89,11 +89,9 @@ func startHolder(t *testing.T, number int, dsn string) *holder {
 	h := &holder{cmd: exec.Command(os.Args[0], "-test.run=^$"), held: map[string]bool{}, done: make(chan struct{})}
 	h.cmd.Env = append(os.Environ(), holderEnv+"="+dsn)
 	h.cmd.Stderr = os.Stderr
-	stdin, err := h.cmd.StdinPipe()
-	check.Fatal(t, "StdinPipe()", err)
+	stdin := check.Call(h.cmd.StdinPipe()).Must(t, "StdinPipe()")
 	h.stdin = stdin
-	stdout, err := h.cmd.StdoutPipe()
-	check.Fatal(t, "StdoutPipe()", err)
+	stdout := check.Call(h.cmd.StdoutPipe()).Must(t, "StdoutPipe()")
 	check.Fatal(t, "Start()", h.cmd.Start())
 	go func() {
 		defer close(h.done)

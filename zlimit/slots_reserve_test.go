@@ -26,13 +26,12 @@ func TestReserveWithSlots(t *testing.T) {
 		}
 		start := time.Now()
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-		reservation, err := l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour))
-		check.Fatal(t, "Reserve()", err)
+		reservation := check.Call(l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour))).Must(t, "Reserve()")
 		free(0)
 		if due := reservation.Due().Sub(start); due != time.Minute {
 			t.Errorf("due after %v, want a minute", due)
 		}
-		_, err = l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour))
+		_, err := l.Reserve(t.Context(), job, zlimit.MaxWait(time.Hour))
 		var exceeded *zlimit.ExceededError
 		if !errors.As(err, &exceeded) {
 			t.Errorf("Reserve() = %v, want a refusal", err)

@@ -171,8 +171,7 @@ func TestSlotsBesideTokens(t *testing.T) {
 		second := acquire(t, l, other)
 		left := func(entity string, rpm, slots int64) {
 			t.Helper()
-			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
-			check.Fatal(t, "Available()", err)
+			statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})).Must(t, "Available()")
 			r, _ := statuses.Limit("rpm")
 			s, ok := statuses.Limit("slots")
 			if r.Available != rpm || s.Available != slots || !ok {

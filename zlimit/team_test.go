@@ -13,11 +13,10 @@ import (
 
 // In TestTeamPays, a team has a budget, and keys have no limits. The limit of any level that is charged suffices.
 func TestTeamPays(t *testing.T) {
-	l, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	defer l.Close()
 	const dollar = int64(price.Dollar)
-	err = errors.Join(
+	err := errors.Join(
 		l.Limits.Set(t.Context(), zlimit.Level{Entity: "research", Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.USD("usd", 10, zlimit.PerMonth)}}),
 		l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4o"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}),
 		l.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4o", Within: "models"}),
@@ -100,8 +99,7 @@ func TestTeamPays(t *testing.T) {
 // TestTeamPaysAtOnce asks before the team has limits and right after: a refusal follows what is stored then. The key itself has no bucket,
 // so that a request costs the write of the team's alone.
 func TestTeamPaysAtOnce(t *testing.T) {
-	l, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	defer l.Close()
 	create(t, l, zlimit.Entity{ID: "team"})
 	create(t, l, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})

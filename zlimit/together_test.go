@@ -29,14 +29,13 @@ func TestAcquireAll(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newWider(t, s, zlimit.WithClock(newClock().now))
-		leases, err := l.AcquireAll(ctx, step(10, 20, 30))
-		check.Fatal(t, "AcquireAll()", err)
+		leases := check.Call(l.AcquireAll(ctx, step(10, 20, 30))).Must(t, "AcquireAll()")
 		checkStands(t, l, "key-1 gpt-4 tpd: 50 left, 10 used", "key-1 gpt-3 tpd: 30 left, 20 used", "key-2 gpt-4 tpd: 30 left, 30 used",
 			"key-1 models tpd: 70 left, 30 used", "key-2 models tpd: 70 left, 30 used", "team gpt-4 tpd: 40 left, 40 used", "team models tpd: 90 left, 60 used")
 		if got := fmt.Sprint(leases.Of(1).Consumed(), leases.Of(2).Statuses()[0].Requested); got != "map[tpd:20] 30" {
 			t.Errorf("the second and the third lease are of %v", got)
 		}
-		err = errors.Join(leases.Of(0).Adjust(zlimit.Amounts{"tpd": 5}), leases.Of(1).Consume(ctx, zlimit.Amounts{"tpd": 1}),
+		err := errors.Join(leases.Of(0).Adjust(zlimit.Amounts{"tpd": 5}), leases.Of(1).Consume(ctx, zlimit.Amounts{"tpd": 1}),
 			leases.Of(2).Rollback(ctx), leases.Of(1).Release(zlimit.Amounts{"tpd": 11}), leases.Commit(ctx))
 		check.Fatal(t, "Adjust() and Consume() and Rollback() and Release() and Commit()", err)
 		checkStands(t, l, "key-1 gpt-4 tpd: 45 left, 15 used", "key-1 gpt-3 tpd: 40 left, 10 used", "key-2 gpt-4 tpd: 60 left, 0 used",
@@ -165,8 +164,7 @@ func TestAcquireAllSlots(t *testing.T) {
 		return zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"slots": slots, "tpd": 1}}
 	}
 	for range 2 { // of new buckets, and of known ones
-		leases, err := l.AcquireAll(ctx, []zlimit.Request{ask("key-1", 1), ask("key-2", 2), ask("key-2", 0)})
-		check.Fatal(t, "AcquireAll()", err)
+		leases := check.Call(l.AcquireAll(ctx, []zlimit.Request{ask("key-1", 1), ask("key-2", 2), ask("key-2", 0)})).Must(t, "AcquireAll()")
 		if first, second := leases.Of(0).Fence(), leases.Of(1).Fence(); first == 0 || second <= first || leases.Of(2).Fence() != 0 {
 			t.Errorf("the leases have the fencing numbers %d, %d and %d", first, second, leases.Of(2).Fence())
 		}
@@ -174,8 +172,7 @@ func TestAcquireAllSlots(t *testing.T) {
 			t.Helper()
 			var got []int64
 			for _, entity := range []string{"team", "key-1", "key-2"} {
-				all, err := l.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
-				check.Fatal(t, "Available()", err)
+				all := check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})).Must(t, "Available()")
 				for _, s := range all {
 					if s.Limit.Name == "slots" {
 						got = append(got, s.Available)
@@ -311,8 +308,7 @@ func TestAcquireAllFaults(t *testing.T) {
 func TestAcquireAllOnce(t *testing.T) {
 	s := hook(newMemory(t))
 	l := newWider(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now))
-	leases, err := l.AcquireAll(context.Background(), step(1, 1, 1))
-	check.Fatal(t, "AcquireAll()", err)
+	leases := check.Call(l.AcquireAll(context.Background(), step(1, 1, 1))).Must(t, "AcquireAll()")
 	ctx, cancel := context.WithCancel(context.Background())
 	s.set(func(...store.Write) error {
 		cancel()

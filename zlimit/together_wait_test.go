@@ -95,8 +95,7 @@ func TestMaxWaitBoundsAcquireAll(t *testing.T) {
 func TestCloseDuringAcquireAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{Store: store.Of(newMemory(t))}
-		l, err := zlimit.New(t.Context(), zlimit.StoreOn(g), zlimit.WithSetup())
-		check.Fatal(t, "zlimit.New()", err)
+		l := check.Call(zlimit.New(t.Context(), zlimit.StoreOn(g), zlimit.WithSetup())).Must(t, "zlimit.New()")
 		setSystem(t, l, zlimit.PerMinute("rpm", 1000))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		open := g.close()

@@ -21,9 +21,7 @@ import (
 // tokenOf hands a lease on.
 func tokenOf(tb testing.TB, lease *zlimit.Lease) string {
 	tb.Helper()
-	token, err := lease.Token(time.Hour)
-	check.Fatal(tb, "Token()", err)
-	return token
+	return check.Call(lease.Token(time.Hour)).Must(tb, "Token()")
 }
 
 // A tokenCase is what happens between the admission of a request and its settlement.
@@ -362,8 +360,7 @@ func TestInvalidTokens(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("tpd", 400), zlimit.Slots("calls", 2))
-	other, err := l.Namespace(ctx, "other", zlimit.WithSetup())
-	check.Fatal(t, "Namespace()", err)
+	other := check.Call(l.Namespace(ctx, "other", zlimit.WithSetup())).Must(t, "Namespace()")
 	defer func() { _ = other.Close() }()
 	token := tokenOf(t, acquire(t, l, ask(zlimit.Amounts{"tpd": 100})))
 	altered := func(at int) string {

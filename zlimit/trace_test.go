@@ -28,8 +28,7 @@ func TestTrace(t *testing.T) {
 	}
 	check.Fatal(t, "os.Open()", err)
 	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	check.Fatal(t, "ReadAll()", err)
+	rows := check.Call(csv.NewReader(f).ReadAll()).Must(t, "ReadAll()")
 	forEachStoreAtNight(t, func(t *testing.T, s zlimit.Store) {
 		if !soak.Runs() && store.Of(s).Partitioned() {
 			t.Skip("an engine takes a while for 17,000 writes: make soak")

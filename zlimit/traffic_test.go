@@ -303,8 +303,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 // openHistory returns a limiter on a store that has the buckets' limits.
 func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 	ctx := context.Background()
-	l, err := zlimit.Open(ctx, dsn, append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(ctx, dsn, append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)).Must(t, "zlimit.Open()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", l.Close())
 	})

@@ -186,8 +186,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	}
 	check.Error(t, "the check of all buckets", errors.Join(errs...))
 	exact := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), append(patient(), zlimit.WithRejectionCache(0), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)
-	statuses, err := exact.Available(ctx, zlimit.AvailableQuery{Entity: "steady", Resource: "gpt-4"})
-	check.Fatal(t, "Available()", err)
+	statuses := check.Call(exact.Available(ctx, zlimit.AvailableQuery{Entity: "steady", Resource: "gpt-4"})).Must(t, "Available()")
 	if left := statuses[0].Available; left > 0 {
 		acquire(t, exact, zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": left}})
 	}

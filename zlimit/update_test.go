@@ -170,8 +170,7 @@ func TestUpdatesLoseNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn := open(t)
 			ctx := context.Background()
-			l, err := zlimit.Open(ctx, dsn, append(patient(), zlimit.WithSetup())...)
-			check.Fatal(t, "zlimit.Open()", err)
+			l := check.Call(zlimit.Open(ctx, dsn, append(patient(), zlimit.WithSetup())...)).Must(t, "zlimit.Open()")
 			t.Cleanup(func() { _ = l.Close() })
 			var group sync.WaitGroup
 			for _, part := range []string{"rate", "policy"} {

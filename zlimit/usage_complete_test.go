@@ -51,14 +51,12 @@ func TestCompletenessTo(t *testing.T) {
 func TestResourcesWithUsage(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	for _, u := range []layout.UsageDelta{
 		{Entity: "a", Resource: "search"}, {Entity: "a", Resource: "gpt"}, {Entity: "b", Resource: "gpt"},
 	} {
 		u.NS, u.Window, u.Start, u.Events = ns.ID, "monthly", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 1
-		w, err := u.Write()
-		check.Fatal(t, "Write()", err)
+		w := check.Call(u.Write()).Must(t, "Write()")
 		if _, err := store.Of(s).Write(t.Context(), w); err != nil {
 			t.Fatalf("Write() = %v", err)
 		}

@@ -56,8 +56,7 @@ func record(tb rapid.TB, l *zlimit.RateLimiter, snapshots ...zlimit.Snapshot) {
 
 func recordItem(tb rapid.TB, l *zlimit.RateLimiter, item *layout.Usage) {
 	tb.Helper()
-	absent, err := layout.Insert()
-	check.Fatal(tb, "layout.Insert()", err)
+	absent := check.Call(layout.Insert()).Must(tb, "layout.Insert()")
 	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}
 	if r, err := l.Calls().Write(context.Background(), w); err != nil || !r.Applied {
 		tb.Fatalf("Write(%v) = %t, %v", w.Key, r.Applied, err)

@@ -49,8 +49,7 @@ func TestCountUsage(t *testing.T) {
 				Start: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Events: 1,
 				Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1500}}, Shards: c.changes,
 			}
-			w, err := delta.Write()
-			check.Fatal(t, "Write()", err)
+			w := check.Call(delta.Write()).Must(t, "Write()")
 			r, err := store.Of(s).Write(context.Background(), w)
 			if err != nil || r.Applied != c.applied {
 				t.Errorf("%s: applied %t, %v; want %t", c.name, r.Applied, err, c.applied)

@@ -23,8 +23,7 @@ func TestVersions(t *testing.T) {
 		key := layout.VersionKey{}.Key()
 		read := func() expr.Item {
 			t.Helper()
-			items, err := store.Of(s).Read(ctx, []store.Key{key}, true)
-			check.Fatal(t, "Read()", err)
+			items := check.Call(store.Of(s).Read(ctx, []store.Key{key}, true)).Must(t, "Read()")
 			return items[0]
 		}
 		got, err := layout.DecodeVersion(read())

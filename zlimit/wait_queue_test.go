@@ -187,13 +187,11 @@ func TestProcessesWaitInOneQueue(t *testing.T) {
 			dsn := dsn(t)
 			testQueuers(t, openStore(t, dsn), callers, func(c queuers) (*json.Decoder, io.WriteCloser, func() error) {
 				c.DSN = dsn
-				job, err := json.Marshal(c)
-				check.Fatal(t, "json.Marshal()", err)
+				job := check.Call(json.Marshal(c)).Must(t, "json.Marshal()")
 				process := exec.Command(os.Args[0], "-test.run=^$")
 				process.Env = append(os.Environ(), queueEnv+"="+string(job))
 				process.Stderr = os.Stderr
-				in, err := process.StdinPipe()
-				check.Fatal(t, "StdinPipe()", err)
+				in := check.Call(process.StdinPipe()).Must(t, "StdinPipe()")
 				out, err := process.StdoutPipe()
 				if err == nil {
 					err = process.Start()
@@ -239,8 +237,7 @@ func testQueuers(t *testing.T, s zlimit.Store, callers int, start func(queuers) 
 	lead := func(requests int) (due int64) { // of what flows in within so many seconds, before others come
 		t.Helper()
 		for range requests {
-			r, err := l.Reserve(t.Context(), queueFor(queueRate), zlimit.MaxWait(time.Hour))
-			check.Fatal(t, "Reserve()", err)
+			r := check.Call(l.Reserve(t.Context(), queueFor(queueRate), zlimit.MaxWait(time.Hour))).Must(t, "Reserve()")
 			due, taken = r.Due().UnixMicro(), taken+queueRate
 		}
 		return due

@@ -275,13 +275,12 @@ func TestLimitsChangeWhileAsleep(t *testing.T) {
 				setSystem(t, l, perSecond(10))
 				r := waitFor(10, nil)
 				acquire(t, l, r)
-				reservation, err := l.Reserve(t.Context(), r, zlimit.MaxWait(test.maxWait))
-				check.Fatal(t, "Reserve()", err)
+				reservation := check.Call(l.Reserve(t.Context(), r, zlimit.MaxWait(test.maxWait))).Must(t, "Reserve()")
 				time.AfterFunc(100*time.Millisecond, func() {
 					setSystem(t, other, test.next)
 					_, _ = other.Acquire(context.Background(), r) // refused, and brings the bucket in line
 				})
-				_, err = reservation.Wait(t.Context())
+				_, err := reservation.Wait(t.Context())
 				if failed := errors.As(err, new(*zlimit.ExceededError)); failed != test.failed || err != nil && !failed {
 					t.Errorf("Wait() = %v", err)
 				}
@@ -368,9 +367,7 @@ func TestBookingsOnOldImages(t *testing.T) {
 	ask := func(tokens int64) zlimit.Request { return waitFor(tokens, nil) }
 	reserve := func(t *testing.T, l *zlimit.RateLimiter, tokens int64) *zlimit.Reservation {
 		t.Helper()
-		r, err := l.Reserve(t.Context(), ask(tokens), zlimit.MaxWait(time.Minute))
-		check.Fatal(t, "Reserve()", err)
-		return r
+		return check.Call(l.Reserve(t.Context(), ask(tokens), zlimit.MaxWait(time.Minute))).Must(t, "Reserve()")
 	}
 	for _, test := range []struct {
 		name      string
@@ -431,8 +428,7 @@ func TestBookingsOnOldImages(t *testing.T) {
 func TestCloseWakesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory(t)
-		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())
-		check.Fatal(t, "zlimit.New()", err)
+		l := check.Call(zlimit.New(t.Context(), s, zlimit.WithSetup())).Must(t, "zlimit.New()")
 		var group sync.WaitGroup
 		for i := range 10 {
 			group.Go(func() {
@@ -462,8 +458,7 @@ func TestCloseDuringWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := newMemory(t)
 				g := &gate{Store: store.Of(memory)}
-				l, err := zlimit.New(t.Context(), zlimit.StoreOn(g), append(opts, zlimit.WithSetup())...)
-				check.Fatal(t, "zlimit.New()", err)
+				l := check.Call(zlimit.New(t.Context(), zlimit.StoreOn(g), append(opts, zlimit.WithSetup())...)).Must(t, "zlimit.New()")
 				acquire(t, l, waitFor(1, waitLimit)) // all that there is
 				open := g.close()
 				var group sync.WaitGroup
@@ -500,8 +495,7 @@ func TestCancelWhileAsleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newMemory(t))
 		for range 2 {
-			r, err := l.Reserve(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(time.Second))
-			check.Fatal(t, "Reserve()", err)
+			r := check.Call(l.Reserve(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(time.Second))).Must(t, "Reserve()")
 			time.AfterFunc(10*time.Millisecond, func() { _ = r.Cancel(t.Context()) })
 			want := error(nil)
 			if time.Until(r.Due()) > 0 {

@@ -24,8 +24,7 @@ func TestWindows(t *testing.T) {
 		{WindowMonthly, "2026-12-31T23:59:59Z", "2026-12", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{WindowMonthly, "2026-02-01T00:00:00Z", "2026-02", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"},
 	} {
-		at, err := time.Parse(time.RFC3339, test.at)
-		check.Fatal(t, "time.Parse()", err)
+		at := check.Call(time.Parse(time.RFC3339, test.at)).Must(t, "time.Parse()")
 		start, end := test.window.Start(at), test.window.End(at)
 		if got := test.window.key(start); got != test.key || start.Format(time.RFC3339) != test.start || end.Format(time.RFC3339) != test.end {
 			t.Errorf("%s window of %s = %s from %v to %v, want %s from %s to %s", test.window, test.at, got, start, end, test.key, test.start, test.end)

@@ -54,8 +54,7 @@ func stands(tb testing.TB, l *zlimit.RateLimiter, entity, resource, limit string
 	if err != nil || items[0] == nil {
 		return "none"
 	}
-	item, err := layout.DecodeBucket(items[0])
-	check.Fatal(tb, "layout.DecodeBucket()", err)
+	item := check.Call(layout.DecodeBucket(items[0])).Must(tb, "layout.DecodeBucket()")
 	for _, l := range item.Limits {
 		if l.Name == limit {
 			return fmt.Sprintf("%d left, %d used", l.Tokens/zlimit.Millis, l.Consumed/zlimit.Millis)
@@ -362,10 +361,8 @@ func TestWithinAsksForClients(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	asked := func() string {
-		items, err := l.Table().Read(ctx, layout.VersionKey{}.Key())
-		check.Fatal(t, "Read()", err)
-		v, err := layout.DecodeVersion(items[0])
-		check.Fatal(t, "layout.DecodeVersion()", err)
+		items := check.Call(l.Table().Read(ctx, layout.VersionKey{}.Key())).Must(t, "Read()")
+		v := check.Call(layout.DecodeVersion(items[0])).Must(t, "layout.DecodeVersion()")
 		return v.ClientMinVersion
 	}
 	setLimits(t, l, zlimit.Level{Resource: "models"}, zlimit.PerDay("tpd", 5))

@@ -13,8 +13,7 @@ import (
 // TestZeroValuesAndNil passes nothing where something is asked for: errors, no panics.
 func TestZeroValuesAndNil(t *testing.T) {
 	ctx := context.Background()
-	l, err := zlimit.Open(ctx, "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(ctx, "memory:")).Must(t, "zlimit.Open()")
 	defer l.Close()
 	setSystem(t, l, zlimit.PerDay("rpd", 5))
 	one := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}

@@ -22,10 +22,8 @@ func TestUpToDate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles all modules")
 	}
-	got, err := listing("../..")
-	check.Fatal(t, "listing()", err)
-	want, err := os.ReadFile("../../docs/api.txt")
-	check.Fatal(t, "os.ReadFile()", err)
+	got := check.Call(listing("../..")).Must(t, "listing()")
+	want := check.Call(os.ReadFile("../../docs/api.txt")).Must(t, "os.ReadFile()")
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("docs/api.txt is stale: run make api (-listed +exported):\n%s", diff)
 	}
@@ -108,11 +106,8 @@ func (p packagesOf) Import(path string) (*types.Package, error) { return p[path]
 func checked(t *testing.T, path, text string, imports types.Importer) *types.Package {
 	t.Helper()
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, "sample.go", text, 0)
-	check.Fatal(t, "parser.ParseFile()", err)
-	pkg, err := (&types.Config{Importer: imports}).Check(path, fset, []*ast.File{f}, nil)
-	check.Fatal(t, "Check()", err)
-	return pkg
+	f := check.Call(parser.ParseFile(fset, "sample.go", text, 0)).Must(t, "parser.ParseFile()")
+	return check.Call((&types.Config{Importer: imports}).Check(path, fset, []*ast.File{f}, nil)).Must(t, "Check()")
 }
 
 func TestExported(t *testing.T) {

@@ -41,10 +41,8 @@ func isInput(name string) bool {
 // generated returns the output for a declaration.
 func generated(t *testing.T, pkg, text string) string {
 	t.Helper()
-	d, err := declaration.LoadForGo("limits.yaml", []byte(text))
-	check.Fatal(t, "declaration.LoadForGo()", err)
-	output, err := emit.Typed(d, pkg, "limits.yaml")
-	check.Fatal(t, "emit.Typed()", err)
+	d := check.Call(declaration.LoadForGo("limits.yaml", []byte(text))).Must(t, "declaration.LoadForGo()")
+	output := check.Call(emit.Typed(d, pkg, "limits.yaml")).Must(t, "emit.Typed()")
 	return string(output)
 }
 
@@ -118,10 +116,8 @@ func TestHeader(t *testing.T) {
 
 // TestRulesOfNames holds the rules of declarations against those of package zlimit.
 func TestRulesOfNames(t *testing.T) {
-	text, err := os.ReadFile("../../spec/schema.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
-	s, err := schema.Load("schema.yaml", text)
-	check.Fatal(t, "schema.Load()", err)
+	text := check.Call(os.ReadFile("../../spec/schema.yaml")).Must(t, "os.ReadFile()")
+	s := check.Call(schema.Load("schema.yaml", text)).Must(t, "schema.Load()")
 	names := append(s.KeyAttributes(), s.TTL, "wcu", "rpm", "4o", "_default_", "a b", "a/b", "a:b", "a.b-c_d", "a@b", "ä",
 		strings.Repeat("a", 64), strings.Repeat("a", 65))
 	for _, r := range s.Records {
@@ -130,8 +126,7 @@ func TestRulesOfNames(t *testing.T) {
 		}
 	}
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	limiter := check.Call(zlimit.Open(ctx, "memory:")).Must(t, "zlimit.Open()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", limiter.Close())
 	})
@@ -152,8 +147,7 @@ func TestRulesOfNames(t *testing.T) {
 
 // TestDocs reads the declarations that docs/typed.md shows.
 func TestDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/typed.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../../docs/typed.md")).Must(t, "os.ReadFile()")
 	blocks := strings.Split(string(text), "```yaml\n")[1:]
 	for _, block := range blocks {
 		declaration, _, _ := strings.Cut(block, "```")
@@ -203,8 +197,7 @@ func TestRun(t *testing.T) {
 	}
 	command(0, "", "-limits", in, "-out", out, "-check")
 	check.Fatal(t, "os.Chmod()", os.Chmod(out, 0o444))
-	before, err := os.Stat(out)
-	check.Fatal(t, "os.Stat()", err)
+	before := check.Call(os.Stat(out)).Must(t, "os.Stat()")
 	command(0, "", "-limits", in, "-out", out)
 	if after, err := os.Stat(out); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("an output that did not change was written again: %v", err)
@@ -272,11 +265,9 @@ func FuzzGenerate(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Typed() of a valid declaration = %v", err)
 		}
-		imports, err := sdk()
-		check.Fatal(t, "sdk()", err)
+		imports := check.Call(sdk()).Must(t, "sdk()")
 		fset := token.NewFileSet()
-		parsed, err := parser.ParseFile(fset, "limits_gen.go", output, 0)
-		check.Fatal(t, "parser.ParseFile()", err)
+		parsed := check.Call(parser.ParseFile(fset, "limits_gen.go", output, 0)).Must(t, "parser.ParseFile()")
 		config := types.Config{Importer: imports}
 		if _, err := config.Check("llm", fset, []*ast.File{parsed}, nil); err != nil {
 			t.Errorf("the output does not compile: %v\n%s", err, output)

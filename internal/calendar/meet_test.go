@@ -17,8 +17,7 @@ func TestHolds(t *testing.T) {
 		{"* * 29 2 * x2; 0 * 29 2 * x3; * * * 2 * x4", []bool{true, true, false, true}},
 		{"* * * * 1-5 x2; * * * * 6,0 x3", []bool{false, true, true}},
 	} {
-		w, err := ParseWindows(test.windows, "Europe/Berlin")
-		check.Fatal(t, "ParseWindows()", err)
+		w := check.Call(ParseWindows(test.windows, "Europe/Berlin")).Must(t, "ParseWindows()")
 		for i, want := range test.want {
 			if got := w.Holds(i - 1); got != want {
 				t.Errorf("%s: Holds(%d) = %t", test.windows, i-1, got)
@@ -39,10 +38,8 @@ func TestMeet(t *testing.T) {
 		{"* * * * 1 x2", "* * 29 2 * x2", "UTC", true},
 		{"* 1-5 * 1 * x2", "* * * 2-12 * x2", "UTC", false},
 	} {
-		a, err := ParseWindows(test.a, "UTC")
-		check.Fatal(t, "ParseWindows()", err)
-		b, err := ParseWindows(test.b, test.zone)
-		check.Fatal(t, "ParseWindows()", err)
+		a := check.Call(ParseWindows(test.a, "UTC")).Must(t, "ParseWindows()")
+		b := check.Call(ParseWindows(test.b, test.zone)).Must(t, "ParseWindows()")
 		if got := Meet([]*Windows{a, b}, func(_, window int) bool { return window == 0 }); got != test.want {
 			t.Errorf("Meet(%q, %q) = %t", test.a, test.b, got)
 		}

@@ -31,8 +31,7 @@ func TestLongest(t *testing.T) {
 		{"* * 1-31 * 6 x2; * 9 * * * x3", "UTC", 0, 0}, // either of the two
 		{"* 9-16 1 * * x2; 0-29 * * * * x3", "UTC", -1, 30},
 	} {
-		w, err := ParseWindows(test.windows, test.zone)
-		check.Fatal(t, "ParseWindows()", err)
+		w := check.Call(ParseWindows(test.windows, test.zone)).Must(t, "ParseWindows()")
 		want := test.minutes * 60_000
 		if want == 0 {
 			want = Never
@@ -60,10 +59,8 @@ func TestMayHold(t *testing.T) {
 		{"* 3 * * * x2", "America/New_York", 0, "30 2 * * *", true},
 		{"* 3 * * * x2", "America/New_York", 0, "30 1 * * *", false},
 	} {
-		w, err := ParseWindows(test.windows, test.zone)
-		check.Fatal(t, "ParseWindows()", err)
-		times, err := Parse(test.times, test.zone)
-		check.Fatal(t, "Parse()", err)
+		w := check.Call(ParseWindows(test.windows, test.zone)).Must(t, "ParseWindows()")
+		times := check.Call(Parse(test.times, test.zone)).Must(t, "Parse()")
 		if got := w.MayHold(test.window, times); got != test.may {
 			t.Errorf("%s in %s at %s: MayHold(%d) = %t, want %t", test.windows, test.zone, test.times, test.window, got, test.may)
 		}

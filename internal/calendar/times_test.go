@@ -29,8 +29,7 @@ func TestNext(t *testing.T) {
 	for _, zone := range zonesOfTests {
 		for round := range 40 {
 			text := patternsOfTests[random.IntN(len(patternsOfTests))]
-			times, err := Parse(text, zone)
-			check.Fatal(t, "Parse()", err)
+			times := check.Call(Parse(text, zone)).Must(t, "Parse()")
 			start := random.Int64N(70*365*secondsOfDay) / 60 * 60
 			if _, end := time.Unix(start, 0).In(times.zone).ZoneBounds(); round%2 == 0 && !end.IsZero() && end.Year() < 2040 {
 				start = end.Unix()/60*60 - random.Int64N(3*minutesOfDay)*60
@@ -87,10 +86,8 @@ func TestClockChanges(t *testing.T) {
 		{"0 0 * * *", "Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"0 0 29 2 *", "UTC", "2097-01-01T00:00:00Z", "2104-02-29T00:00:00Z"},
 	} {
-		times, err := Parse(test.pattern, test.zone)
-		check.Fatal(t, "Parse()", err)
-		after, err := time.Parse(time.RFC3339, test.after)
-		check.Fatal(t, "time.Parse()", err)
+		times := check.Call(Parse(test.pattern, test.zone)).Must(t, "Parse()")
+		after := check.Call(time.Parse(time.RFC3339, test.after)).Must(t, "time.Parse()")
 		next := time.UnixMilli(times.Next(after.UnixMilli())).UTC().Format(time.RFC3339)
 		if next != test.next {
 			t.Errorf("%s in %s after %s: %s, want %s", test.pattern, test.zone, test.after, next, test.next)
@@ -108,8 +105,7 @@ func TestCompact(t *testing.T) {
 		{"0 0 1 jan,JUL sun-thu", "1m0h0D1M1,7w0-4", "0 0 1 1,7 0-4"},
 		{"*/15 1/2 * * *;5 4 3 2 *", "1m*/15h1/2;m5h4D3M2", "*/15 1/2 * * *; 5 4 3 2 *"},
 	} {
-		times, err := Parse(test.patterns, "UTC")
-		check.Fatal(t, "Parse()", err)
+		times := check.Call(Parse(test.patterns, "UTC")).Must(t, "Parse()")
 		again, err := Decode(test.compact, "UTC")
 		if err != nil || times.Compact() != test.compact || !again.Equal(times) || again.String() != test.canonical {
 			t.Errorf("%q: %q, want %q; read back %v, %v", test.patterns, times.Compact(), test.compact, again, err)
@@ -159,8 +155,7 @@ func TestRefused(t *testing.T) {
 
 // TestFarAway asks for times beyond those that clocks show.
 func TestFarAway(t *testing.T) {
-	times, err := Parse("0 0 * * *", "Europe/Berlin")
-	check.Fatal(t, "Parse()", err)
+	times := check.Call(Parse("0 0 * * *", "Europe/Berlin")).Must(t, "Parse()")
 	if next := times.Next(Never - 1); next != Never {
 		t.Errorf("Next() at the end of all time = %d", next)
 	}
@@ -184,8 +179,7 @@ func TestCacheIsBounded(t *testing.T) {
 }
 
 func BenchmarkNext(b *testing.B) {
-	times, err := Parse("0 0 1 * *", "Europe/Berlin")
-	check.Fatal(b, "Parse()", err)
+	times := check.Call(Parse("0 0 1 * *", "Europe/Berlin")).Must(b, "Parse()")
 	b.Run("same", func(b *testing.B) {
 		for b.Loop() {
 			times.Next(1_795_455_983_804)
@@ -202,8 +196,7 @@ func BenchmarkNext(b *testing.B) {
 // leap years a day early.
 func TestYearsOfRules(t *testing.T) {
 	for _, zone := range append(zonesOfTests, "Pacific/Auckland") {
-		times, err := Parse("0 0 * * *", zone)
-		check.Fatal(t, "Parse()", err)
+		times := check.Call(Parse("0 0 * * *", zone)).Must(t, "Parse()")
 		for _, year := range []int{2037, 2038, 2040, 2044, 2071, 2096, 2100} {
 			walk(t, times, time.Date(year, 12, 29, 3, 0, 0, 0, time.UTC).Unix(), time.Date(year+1, 1, 3, 3, 0, 0, 0, time.UTC).Unix())
 		}

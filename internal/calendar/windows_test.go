@@ -22,8 +22,7 @@ func TestStretches(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, zone := range zonesOfTests {
 		for round := range 16 {
-			w, err := ParseWindows(windowsOfTests[random.IntN(len(windowsOfTests))], zone)
-			check.Fatal(t, "ParseWindows()", err)
+			w := check.Call(ParseWindows(windowsOfTests[random.IntN(len(windowsOfTests))], zone)).Must(t, "ParseWindows()")
 			start := random.Int64N(70*365*secondsOfDay) / 60 * 60
 			if _, end := time.Unix(start, 0).In(w.zone).ZoneBounds(); round%2 == 0 && !end.IsZero() && end.Year() < 2040 {
 				start = end.Unix()/60*60 - random.Int64N(3*minutesOfDay)*60
@@ -172,8 +171,7 @@ func TestChangesOfParameters(t *testing.T) {
 // TestLastTime compares the last time up to an instant with the first one after another.
 func TestLastTime(t *testing.T) {
 	for _, text := range patternsOfTests {
-		times, err := Parse(text, "Europe/Berlin")
-		check.Fatal(t, "Parse()", err)
+		times := check.Call(Parse(text, "Europe/Berlin")).Must(t, "Parse()")
 		next := times.Next(1_795_455_983_804)
 		for _, until := range []int64{next, next + 1, times.Next(next) - 1} {
 			if last, ok := times.Last(until); !ok || last != next {
@@ -184,8 +182,7 @@ func TestLastTime(t *testing.T) {
 }
 
 func BenchmarkWindows(b *testing.B) {
-	w, err := ParseWindows("* 9-17 * * 1-5 x2", "Europe/Berlin")
-	check.Fatal(b, "ParseWindows()", err)
+	w := check.Call(ParseWindows("* 9-17 * * 1-5 x2", "Europe/Berlin")).Must(b, "ParseWindows()")
 	b.Run("same", func(b *testing.B) {
 		for b.Loop() {
 			w.At(1_795_455_983_804)

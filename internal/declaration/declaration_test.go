@@ -154,8 +154,7 @@ func TestFormat(t *testing.T) {
 	schema := resolve(t)
 	rapid.Check(t, func(t *rapid.T) {
 		want := draw(t)
-		text, err := declaration.Format(want)
-		check.Fatal(t, "declaration.Format()", err)
+		text := check.Call(declaration.Format(want)).Must(t, "declaration.Format()")
 		got, err := declaration.Load("limits.yaml", text)
 		if err != nil {
 			t.Fatalf("Load() of\n%s\n= %v", text, err)
@@ -177,13 +176,10 @@ func TestFormat(t *testing.T) {
 
 func resolve(t *testing.T) *jsonschema.Resolved {
 	t.Helper()
-	text, err := declaration.JSONSchema()
-	check.Fatal(t, "declaration.JSONSchema()", err)
+	text := check.Call(declaration.JSONSchema()).Must(t, "declaration.JSONSchema()")
 	var schema jsonschema.Schema
 	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &schema))
-	resolved, err := schema.Resolve(nil)
-	check.Fatal(t, "Resolve()", err)
-	return resolved
+	return check.Call(schema.Resolve(nil)).Must(t, "Resolve()")
 }
 
 // validate holds a document against the schema, its values as an editor sees them.
@@ -277,10 +273,8 @@ func TestJSONSchema(t *testing.T) {
 
 // TestDocs loads the file of docs/limits-file.md, which is the file for its commands.
 func TestDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/limits-file.md")
-	check.Fatal(t, "os.ReadFile()", err)
-	file, err := os.ReadFile("../../docs/testdata/files/limits.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
+	page := check.Call(os.ReadFile("../../docs/limits-file.md")).Must(t, "os.ReadFile()")
+	file := check.Call(os.ReadFile("../../docs/testdata/files/limits.yaml")).Must(t, "os.ReadFile()")
 	if !strings.Contains(string(page), "```yaml\n"+string(file)+"```\n") {
 		t.Error("docs/limits-file.md does not show docs/testdata/files/limits.yaml")
 	}
@@ -288,7 +282,7 @@ func TestDocs(t *testing.T) {
 		t.Errorf("declaration.Load() = %v", err)
 	}
 	broken := strings.Replace(string(file), "rpm: 500/min", "rpm: 500", 1)
-	_, err = declaration.Load("limits.yaml", []byte(broken))
+	_, err := declaration.Load("limits.yaml", []byte(broken))
 	if err == nil || !strings.Contains(string(page), err.Error()) {
 		t.Errorf("docs/limits-file.md does not show the error %v", err)
 	}

@@ -201,9 +201,7 @@ func TestEvaluationAllocatesTheItemAlone(t *testing.T) {
 
 func mustParse(t *testing.T, text string) Value {
 	t.Helper()
-	v, err := ParseNumber(text)
-	check.Fatal(t, "ParseNumber()", err)
-	return v
+	return check.Call(ParseNumber(text)).Must(t, "ParseNumber()")
 }
 
 func TestItem(t *testing.T) {

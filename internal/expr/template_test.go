@@ -35,9 +35,7 @@ const (
 
 func bind(t *testing.T, c *Call) Bound {
 	t.Helper()
-	b, err := c.Bind()
-	check.Fatal(t, "Bind()", err)
-	return b
+	return check.Call(c.Bind()).Must(t, "Bind()")
 }
 
 func TestText(t *testing.T) {

@@ -109,9 +109,7 @@ func TestArithmeticIsExact(t *testing.T) {
 
 func TestArithmeticBeyond38Digits(t *testing.T) {
 	parse := func(text string) Value {
-		v, err := ParseNumber(text)
-		check.Fatal(t, "ParseNumber()", err)
-		return v
+		return check.Call(ParseNumber(text)).Must(t, "ParseNumber()")
 	}
 	for _, test := range []struct{ a, b, want string }{
 		{"0.1", "0.2", "0.3"},
@@ -145,8 +143,7 @@ func TestLow64(t *testing.T) {
 		{"1E+100", 0, true},
 		{"1.5", 0, false},
 	} {
-		v, err := ParseNumber(test.text)
-		check.Fatal(t, "ParseNumber()", err)
+		v := check.Call(ParseNumber(test.text)).Must(t, "ParseNumber()")
 		if got, ok := v.Low64(); got != test.want || ok != test.ok {
 			t.Errorf("%s: Low64() = %d, %t; want %d, %t", test.text, got, ok, test.want, test.ok)
 		}
@@ -157,8 +154,7 @@ func TestLow64(t *testing.T) {
 	// A counter that only grows keeps exact differences where it leaves int64.
 	rapid.Check(t, func(t *rapid.T) {
 		start, step := rapid.Int64Min(math.MaxInt64-1000).Draw(t, "start"), rapid.Int64Range(0, 1<<40).Draw(t, "step")
-		after, err := N(start).plus(N(step), 1)
-		check.Fatal(t, "plus()", err)
+		after := check.Call(N(start).plus(N(step), 1)).Must(t, "plus()")
 		if low, ok := after.Low64(); !ok || low-start != step {
 			t.Errorf("Low64(%d + %d) - %[1]d = %d", start, step, low-start)
 		}

@@ -50,8 +50,7 @@ func TestPlaceAsks(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			state, err := ReadState(item(100_000))
-			check.Fatal(t, "ReadState()", err)
+			state := check.Call(ReadState(item(100_000))).Must(t, "ReadState()")
 			config := state.Own()
 			config.Freshness = 100
 			var plan bucket.Plan
@@ -63,8 +62,7 @@ func TestPlaceAsks(t *testing.T) {
 			if level := plan.Steps[at].Values[1]; level != test.level {
 				t.Errorf("the limit is left with %d, want %d", level, test.level)
 			}
-			w, err := k.Write(&plan, Lineage{})
-			check.Fatal(t, "Write()", err)
+			w := check.Call(k.Write(&plan, Lineage{})).Must(t, "Write()")
 			for _, h := range test.items {
 				if got := w.Expr.Holds(item(h.tpm)); got != h.holds {
 					t.Errorf("%s: the write holds: %t, want %t", h.name, got, h.holds)

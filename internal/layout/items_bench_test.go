@@ -51,8 +51,7 @@ func BenchmarkDecodeBucket(b *testing.B) {
 }
 
 func BenchmarkEncodeBucket(b *testing.B) {
-	it, err := DecodeBucket(storedBucket())
-	check.Fatal(b, "DecodeBucket()", err)
+	it := check.Call(DecodeBucket(storedBucket())).Must(b, "DecodeBucket()")
 	b.ReportAllocs()
 	for b.Loop() {
 		if item := it.Encode(); len(item) != 28 {

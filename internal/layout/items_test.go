@@ -148,8 +148,7 @@ func TestItemsOfOlderTables(t *testing.T) {
 }
 
 func TestItemsThatAreMalformed(t *testing.T) {
-	wide, err := expr.ParseNumber("9223372036854775808")
-	check.Fatal(t, "expr.ParseNumber()", err)
+	wide := check.Call(expr.ParseNumber("9223372036854775808")).Must(t, "expr.ParseNumber()")
 	for want, change := range map[string]func(*expr.Item){
 		`bucket item: lacks rf`:                                                    func(it *expr.Item) { it.Remove("rf") },
 		`bucket item: attribute rf: want N, got S`:                                 func(it *expr.Item) { it.Set("rf", expr.S("1")) },

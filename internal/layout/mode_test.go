@@ -31,16 +31,14 @@ func TestModesAsk(t *testing.T) {
 		item := func(change ...expr.Attribute) expr.Item {
 			return itemAt(k, stamp, -40_000, append(test.item[:len(test.item):len(test.item)], change...)...)
 		}
-		state, err := ReadState(item())
-		check.Fatal(t, "ReadState()", err)
+		state := check.Call(ReadState(item())).Must(t, "ReadState()")
 		config := state.Own()
 		config.Freshness = 500
 		var plan bucket.Plan
 		if plan.Decide(&state, config, &test.demand, now); plan.Kind != bucket.Spend {
 			t.Fatalf("%s: it is planned to %v", name, plan.Kind)
 		}
-		w, err := k.Write(&plan, Lineage{})
-		check.Fatal(t, "Write()", err)
+		w := check.Call(k.Write(&plan, Lineage{})).Must(t, "Write()")
 		if !w.Expr.Holds(item()) {
 			t.Errorf("%s: the write does not hold for the item as it was", name)
 		}

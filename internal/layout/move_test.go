@@ -36,8 +36,7 @@ func TestMoveAsks(t *testing.T) {
 	inherit.Inherit(true, 4, "a", "b")
 	charge := Stamp(now)
 	charge.Charge(true, 0)
-	hold, err := HoldEntity(3)
-	check.Fatal(t, "HoldEntity()", err)
+	hold := check.Call(HoldEntity(3)).Must(t, "HoldEntity()")
 	bind := func(b expr.Bound, err error) expr.Bound {
 		check.Fatal(t, "binding a write", err)
 		return b

@@ -69,8 +69,7 @@ func TestSpendAsksForAPlainItem(t *testing.T) {
 func TestSpendAsksForThePeriod(t *testing.T) {
 	const edge, next = 1_795_474_800_000, 1_795_561_200_000 // midnight in Berlin
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
-	state, err := ReadState(quotaItem(edge))
-	check.Fatal(t, "ReadState()", err)
+	state := check.Call(ReadState(quotaItem(edge))).Must(t, "ReadState()")
 	config := state.Own()
 	config.Freshness = 5000
 	write := func(amount, now int64) store.Write {
@@ -80,9 +79,7 @@ func TestSpendAsksForThePeriod(t *testing.T) {
 		if plan.Decide(&state, config, &d, now); plan.Kind != bucket.Spend {
 			t.Fatalf("%d at %d is planned to %v", amount, now, plan.Kind)
 		}
-		w, err := k.Write(&plan, Lineage{})
-		check.Fatal(t, "Write()", err)
-		return w
+		return check.Call(k.Write(&plan, Lineage{})).Must(t, "Write()")
 	}
 	take, refund := write(1000, edge-1), write(-1000, edge-1)
 	for _, test := range []struct {

@@ -17,8 +17,7 @@ import (
 // fewer of them, values of other kinds, and numbers beyond 64 bits. The reader always returns what ReadState does.
 func TestBucketReader(t *testing.T) {
 	key := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
-	big, err := expr.ParseNumber("18446744073709551617")
-	check.Fatal(t, "expr.ParseNumber()", err)
+	big := check.Call(expr.ParseNumber("18446744073709551617")).Must(t, "expr.ParseNumber()")
 	rapid.Check(t, func(t *rapid.T) {
 		var r BucketReader
 		r.Init(key, key.Key())

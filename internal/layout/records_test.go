@@ -292,8 +292,7 @@ func checkDecode(t *rapid.T) {
 func drawValue(t *rapid.T) expr.Value {
 	text := rapid.SampledFrom([]string{"", "a", "n/ENTITY#e", "#META", "é"}).Draw(t, "text")
 	number := rapid.SampledFrom([]string{"0", "-1", "9223372036854775807", "18446744073709551617", "0.5"}).Draw(t, "number")
-	n, err := expr.ParseNumber(number)
-	check.Fatal(t, "expr.ParseNumber()", err)
+	n := check.Call(expr.ParseNumber(number)).Must(t, "expr.ParseNumber()")
 	return rapid.SampledFrom([]expr.Value{
 		expr.S(text), n, expr.Bool(true), expr.Null(), expr.Strings(text), expr.List(n, expr.Null()),
 		expr.Map(expr.Item{{Name: text, Value: n}}),

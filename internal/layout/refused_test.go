@@ -72,18 +72,14 @@ func TestResizesAskForMarks(t *testing.T) {
 		{Name: "b_rpm_ra", Value: expr.N(1000)},
 		{Name: "b_rpm_rp", Value: expr.N(1000)},
 	})
-	low, err := ReadState(whole)
-	check.Fatal(t, "ReadState()", err)
+	low := check.Call(ReadState(whole)).Must(t, "ReadState()")
 	high := low
 	high.Shard = 1
 	other := k
 	other.Shard = 1
-	writes, err := k.Merge(other, &low, &high, 1000)
-	check.Fatal(t, "Merge()", err)
-	split, err := k.Split(&low, nil, Lineage{})
-	check.Fatal(t, "Split()", err)
-	list, err := k.List()
-	check.Fatal(t, "List()", err)
+	writes := check.Call(k.Merge(other, &low, &high, 1000)).Must(t, "Merge()")
+	split := check.Call(k.Split(&low, nil, Lineage{})).Must(t, "Split()")
+	list := check.Call(k.List()).Must(t, "List()")
 	for name, w := range map[string]store.Write{"merge low": writes[0], "merge high": writes[1], "split": split[0], "list": list} {
 		if !w.Expr.Holds(whole) {
 			t.Errorf("%s does not hold for the shard as it was", name)

@@ -9,8 +9,7 @@ import (
 
 // TestWithdrawalAsksForTheWriter removes records of settlements: a call removes its own alone.
 func TestWithdrawalAsksForTheWriter(t *testing.T) {
-	own, err := WithdrawSettlement("aa")
-	check.Fatal(t, "WithdrawSettlement()", err)
+	own := check.Call(WithdrawSettlement("aa")).Must(t, "WithdrawSettlement()")
 	record := func(writer string) expr.Item {
 		return (&Settlement{Key: SettlementKey{NS: "ns", Entity: "e", Resource: "r", Lease: "00ff"}, Writer: writer, ExpiresAt: 1}).Encode()
 	}

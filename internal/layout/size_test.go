@@ -43,8 +43,7 @@ func TestWritesFitExpressions(t *testing.T) {
 		}
 		return s
 	}
-	times, err := calendar.Parse("0 0 1 * *", "Europe/Berlin")
-	check.Fatal(t, "calendar.Parse()", err)
+	times := check.Call(calendar.Parse("0 0 1 * *", "Europe/Berlin")).Must(t, "calendar.Parse()")
 	quotas := func(s *bucket.State) *bucket.State {
 		for i := range s.Limits[1:] {
 			s.Limits[i+1].Rare, s.Limits[i+1].RefillAmount = &bucket.Rare{Times: times}, 0
@@ -86,8 +85,7 @@ func TestWritesFitExpressions(t *testing.T) {
 			if plan.Kind != bucket.Advance {
 				t.Fatalf("Decide() plans to %v, want an advance", plan.Kind)
 			}
-			w, err := key.Write(&plan, Lineage{})
-			check.Fatal(t, "Write()", err)
+			w := check.Call(key.Write(&plan, Lineage{})).Must(t, "Write()")
 			measure := func(of, text string, operators int) {
 				t.Logf("%s: %d characters, %d operators", of, len(text), operators)
 				if len(text) > maxExpression || operators > maxOperators {

@@ -38,8 +38,7 @@ func TestRepeatMovesTheStamp(t *testing.T) {
 	for _, now := range []int64{1000, 1001} {
 		w, err := k.WriteAt(k.Key(), &bucket.Plan{Kind: bucket.Advance, RefilledAt: 1000, Now: now}, Lineage{}, &Repeated{ReadAt: 5, Levels: "{}"})
 		check.Fatal(t, "WriteAt()", err)
-		item, err := w.Expr.Apply(expr.Item{number("rf", 1000)})
-		check.Fatal(t, "Expr.Apply()", err)
+		item := check.Call(w.Expr.Apply(expr.Item{number("rf", 1000)})).Must(t, "Expr.Apply()")
 		if got, want := item.Index("cl") >= 0, now > 1000; got != want {
 			t.Errorf("a write of stamp %d on stamp 1000 repeats levels: %t, want %t", now, got, want)
 		}

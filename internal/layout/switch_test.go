@@ -16,8 +16,7 @@ func TestSpendAsksForNoSwitch(t *testing.T) {
 	item := func(change ...expr.Attribute) expr.Item {
 		return itemAt(k, now, 40_000, append([]expr.Attribute{{Name: "cg", Value: expr.N(now - 1000)}}, change...)...)
 	}
-	state, err := ReadState(item())
-	check.Fatal(t, "ReadState()", err)
+	state := check.Call(ReadState(item())).Must(t, "ReadState()")
 	config := state.Own()
 	config.Freshness = 500
 	for _, settles := range []bool{false, true} {
@@ -26,8 +25,7 @@ func TestSpendAsksForNoSwitch(t *testing.T) {
 		if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend {
 			t.Fatalf("settles %t: planned to %v", settles, plan.Kind)
 		}
-		w, err := k.Write(&plan, Lineage{})
-		check.Fatal(t, "Write()", err)
+		w := check.Call(k.Write(&plan, Lineage{})).Must(t, "Write()")
 		for _, test := range []struct {
 			name   string
 			change expr.Attribute

@@ -15,8 +15,7 @@ func TestBorrowAsks(t *testing.T) {
 	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 1000
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	item := func(change ...expr.Attribute) expr.Item { return itemAt(k, stamp, -40_000, change...) }
-	state, err := ReadState(item())
-	check.Fatal(t, "ReadState()", err)
+	state := check.Call(ReadState(item())).Must(t, "ReadState()")
 	config := state.Own()
 	config.Freshness = 500
 	var plan bucket.Plan
@@ -24,8 +23,7 @@ func TestBorrowAsks(t *testing.T) {
 	if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend {
 		t.Fatalf("a request that waits is planned to %v", plan.Kind)
 	}
-	w, err := k.Write(&plan, Lineage{})
-	check.Fatal(t, "Write()", err)
+	w := check.Call(k.Write(&plan, Lineage{})).Must(t, "Write()")
 	tokens := func(n int64) expr.Attribute { return expr.Attribute{Name: "b_rpm_tk", Value: expr.N(n)} }
 	for _, test := range []struct {
 		name   string
@@ -71,8 +69,7 @@ func itemAt(k BucketKey, stamp, tokens int64, change ...expr.Attribute) expr.Ite
 func TestOweAsks(t *testing.T) {
 	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 100
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
-	state, err := ReadState(itemAt(k, stamp, 50_000))
-	check.Fatal(t, "ReadState()", err)
+	state := check.Call(ReadState(itemAt(k, stamp, 50_000))).Must(t, "ReadState()")
 	config := state.Own()
 	config.Freshness = 500
 	var plan bucket.Plan
@@ -80,8 +77,7 @@ func TestOweAsks(t *testing.T) {
 	if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend || plan.Steps[1].Kind != bucket.Owe {
 		t.Fatalf("a correction is planned to %v: %+v", plan.Kind, plan.Steps)
 	}
-	w, err := k.Write(&plan, Lineage{})
-	check.Fatal(t, "Write()", err)
+	w := check.Call(k.Write(&plan, Lineage{})).Must(t, "Write()")
 	gone := itemAt(k, stamp, 50_000)
 	for at := 0; at < len(gone); at++ {
 		if gone[at].Name == "b_rpm_tk" {

@@ -21,9 +21,7 @@ var table = Table{
 }
 
 func schema(tb testing.TB) *Schema {
-	s, err := NewSchema(table)
-	check.Fatal(tb, "NewSchema()", err)
-	return s
+	return check.Call(NewSchema(table)).Must(tb, "NewSchema()")
 }
 
 var key = Key{"p", "s"}
@@ -131,8 +129,7 @@ func TestPlanChecksWhatItMust(t *testing.T) {
 		if base == nil {
 			base = key.Join(nil)
 		}
-		next, err := b.Apply(base)
-		check.Fatal(t, "Apply()", err)
+		next := check.Call(b.Apply(base)).Must(t, "Apply()")
 		valid := s.checkItem(next) == nil && KeyOf(next) == key
 		p, err := s.Plan(&Write{Key: key, Expr: b}, old, nil)
 		stays := slices.Equal(indexKeys(old), indexKeys(next))

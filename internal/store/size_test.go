@@ -12,9 +12,7 @@ import (
 )
 
 func number(t testing.TB, text string) expr.Value {
-	v, err := expr.ParseNumber(text)
-	check.Fatal(t, "expr.ParseNumber()", err)
-	return v
+	return check.Call(expr.ParseNumber(text)).Must(t, "expr.ParseNumber()")
 }
 
 func TestSize(t *testing.T) {
@@ -69,11 +67,9 @@ func TestGrowthBoundsUpdates(t *testing.T) {
 			item = append(item, expr.Attribute{Name: "n", Value: expr.N(rapid.Int64().Draw(t, "n"))},
 				expr.Attribute{Name: "set", Value: expr.Strings("a", "b")})
 		}
-		b, err := op.Call(expr.N(rapid.Int64().Draw(t, "operand")), expr.S(rapid.String().Draw(t, "text")),
-			expr.Strings(rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "elements")...)).Bind()
-		check.Fatal(t, "Bind()", err)
-		next, err := b.Apply(item)
-		check.Fatal(t, "Apply()", err)
+		b := check.Call(op.Call(expr.N(rapid.Int64().Draw(t, "operand")), expr.S(rapid.String().Draw(t, "text")),
+			expr.Strings(rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "elements")...)).Bind()).Must(t, "Bind()")
+		next := check.Call(b.Apply(item)).Must(t, "Apply()")
 		if grown := Size(next) - Size(item); grown > Growth(b) {
 			t.Errorf("%v grows by %d to %v, at most %d were announced", item, grown, next, Growth(b))
 		}

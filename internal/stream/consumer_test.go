@@ -558,8 +558,7 @@ func TestForgettingWhatIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)
 		length := func() int {
-			page, err := w.source.Changes(t.Context(), "log", store.Position{}, 1<<20)
-			check.Fatal(t, "Changes()", err)
+			page := check.Call(w.source.Changes(t.Context(), "log", store.Position{}, 1<<20)).Must(t, "Changes()")
 			return len(page.Changes)
 		}
 		change := func() {

@@ -50,8 +50,7 @@ type delivery struct {
 // embedded returns a world whose changes are those of a store in memory.
 func embedded(t *testing.T) *testbed {
 	t.Helper()
-	s, err := zlimit.Memory()
-	check.Fatal(t, "zlimit.Memory()", err)
+	s := check.Call(zlimit.Memory()).Must(t, "zlimit.Memory()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", s.Close())
 	})
@@ -169,8 +168,7 @@ func (w *testbed) count(kind stream.Kind) (n int) {
 // lease returns the lease of a partition.
 func (w *testbed) lease(partition string) stream.Lease {
 	w.t.Helper()
-	records, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context(), "")
-	check.Fatal(w.t, "List()", err)
+	records := check.Call(leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context(), "")).Must(w.t, "List()")
 	if i := slices.IndexFunc(records, func(l stream.Lease) bool { return l.Partition == partition }); i >= 0 {
 		return records[i]
 	}

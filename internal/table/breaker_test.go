@@ -274,9 +274,7 @@ func TestDoubt(t *testing.T) {
 				})
 			}
 			for range 200 {
-				if err := table.Refusal(t.Context()); err != nil {
-					t.Fatalf("Refusal() while the store answers = %v", err)
-				}
+				check.Fatal(t, "Refusal() while the store answers", table.Refusal(t.Context()))
 				time.Sleep(10 * time.Millisecond)
 			}
 		}

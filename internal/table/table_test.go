@@ -90,8 +90,7 @@ func first(n int, err error) func(int) error {
 // put returns a write of item number n of a partition, on condition that it is absent.
 func put(t *testing.T, pk string, n int) store.Write {
 	t.Helper()
-	absent, err := layout.Insert()
-	check.Fatal(t, "layout.Insert()", err)
+	absent := check.Call(layout.Insert()).Must(t, "layout.Insert()")
 	return store.Write{
 		Kind: store.Put, Key: key(pk, n), Expr: absent, Item: expr.Item{{Name: "n", Value: expr.N(int64(n))}},
 	}

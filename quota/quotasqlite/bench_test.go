@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -23,9 +24,7 @@ func BenchmarkDecision(b *testing.B) {
 		}
 		for range entries {
 			for _, m := range []string{"ample", "full"} {
-				if err := l.RecordUsage(b.Context(), m, 1, 1); err != nil {
-					b.Fatalf("RecordUsage = %v", err)
-				}
+				check.Fatal(b, "RecordUsage", l.RecordUsage(b.Context(), m, 1, 1))
 			}
 		}
 		b.Run(fmt.Sprintf("can send/entries=%d", entries), func(b *testing.B) {
@@ -52,8 +51,6 @@ func BenchmarkDecision(b *testing.B) {
 				}
 			}
 		})
-		if err := l.Close(); err != nil {
-			b.Fatalf("Close = %v", err)
-		}
+		check.Fatal(b, "Close", l.Close())
 	}
 }

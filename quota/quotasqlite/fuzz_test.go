@@ -24,9 +24,7 @@ func smallFile(tb testing.TB) []byte {
 		check.Fatal(tb, "Record()", l.Record(tb.Context(), quota.Request{Model: "m", Key: "k", Input: 3, Output: 4}))
 	}
 	check.Fatal(tb, "Close()", l.Close())
-	data, err := os.ReadFile(path)
-	check.Fatal(tb, "os.ReadFile()", err)
-	return data
+	return check.Call(os.ReadFile(path)).Must(tb, "os.ReadFile()")
 }
 
 // FuzzFile overwrites a part of a whole file, or cuts it. Opening and using it

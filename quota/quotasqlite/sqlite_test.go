@@ -53,8 +53,7 @@ func open(t *testing.T, path string, c quota.Config) *quota.Limiter {
 // raw opens the file as another program would.
 func raw(t *testing.T, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	check.Fatal(t, "sql.Open()", err)
+	db := check.Call(sql.Open("sqlite", path)).Must(t, "sql.Open()")
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -120,8 +119,7 @@ func TestLayoutIsTheCommonOne(t *testing.T) {
 	_ = l2
 	db := raw(t, moved)
 	for table, want := range map[string]string{"quotas": "model max_rpm max_tpm max_rpd", "requests": "model ts", "tokens": "model ts count", "daily": "model day_start day_count"} {
-		rows, err := db.QueryContext(t.Context(), `SELECT name FROM pragma_table_info(?)`, table)
-		check.Fatal(t, "QueryContext()", err)
+		rows := check.Call(db.QueryContext(t.Context(), `SELECT name FROM pragma_table_info(?)`, table)).Must(t, "QueryContext()")
 		var got []string
 		for rows.Next() {
 			var name string
@@ -200,9 +198,7 @@ func TestResetOnAFile(t *testing.T) {
 		a, errA := l.Stats(ctx, "a")
 		b, errB := l.Stats(ctx, "b")
 		k, errK := l.KeyStats(ctx, "k")
-		if err := errors.Join(errA, errB, errK); err != nil {
-			t.Fatalf("Stats() and KeyStats() = %v", err)
-		}
+		check.Fatal(t, "Stats() and KeyStats()", errors.Join(errA, errB, errK))
 		return [3]int64{a.RPM + a.RPD, b.RPM + b.RPD, k.RPM + k.RPD}
 	}
 	for _, step := range []struct {
@@ -232,8 +228,7 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	l := open(t, path, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100}}})
 	db := raw(t, path)
-	conn, err := db.Conn(t.Context())
-	check.Fatal(t, "Conn()", err)
+	conn := check.Call(db.Conn(t.Context())).Must(t, "Conn()")
 	hold := func() {
 		t.Helper()
 		if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
@@ -365,8 +360,7 @@ func TestCallersThatGiveUpLeaveTheFileUsable(t *testing.T) {
 }
 
 func TestAClosedFileSaysSo(t *testing.T) {
-	l, err := quota.NewWithSQLite(t.Context(), filepath.Join(t.TempDir(), "x.db"))
-	check.Fatal(t, "quota.NewWithSQLite()", err)
+	l := check.Call(quota.NewWithSQLite(t.Context(), filepath.Join(t.TempDir(), "x.db"))).Must(t, "quota.NewWithSQLite()")
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Errorf("Close twice = %v, want nil", err)
 	}
@@ -379,30 +373,23 @@ func TestMigrationIsIdempotent(t *testing.T) {
 	dir := t.TempDir()
 	yamlPath, dbPath := filepath.Join(dir, "ratelimits.yaml"), filepath.Join(dir, "ratelimits.db")
 	clk := &clock{time.Now()} // what was migrated first is still in its minute
-	from, err := quota.NewWithConfig(t.Context(), quota.Config{
+	from := check.Call(quota.NewWithConfig(t.Context(), quota.Config{
 		FilePath: yamlPath, Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 9, MaxTPD: 7000}},
 		KeyQuotas: map[string]quota.ModelQuota{"k": {MaxRPD: 3}},
-	})
-	check.Fatal(t, "quota.NewWithConfig()", err)
+	})).Must(t, "quota.NewWithConfig()")
 	for range 4 {
 		clk.now = clk.now.Add(time.Second)
 		check.Fatal(t, "Record()", from.Record(t.Context(), quota.Request{Model: "m", Key: "k", Input: 100, Output: 11}))
 	}
 	check.Fatal(t, "Persist()", from.Persist(t.Context()))
-	before, err := os.ReadFile(yamlPath)
-	check.Fatal(t, "os.ReadFile()", err)
+	before := check.Call(os.ReadFile(yamlPath)).Must(t, "os.ReadFile()")
 	var states []quota.State
 	for range 2 {
-		if err := quota.MigrateYAMLToSQLite(t.Context(), yamlPath, dbPath); err != nil {
-			t.Fatalf("MigrateYAMLToSQLite = %v", err)
-		}
-		s, err := quotasqlite.Open(t.Context(), dbPath, clk.Now)
-		check.Fatal(t, "quotasqlite.Open()", err)
+		check.Fatal(t, "MigrateYAMLToSQLite", quota.MigrateYAMLToSQLite(t.Context(), yamlPath, dbPath))
+		s := check.Call(quotasqlite.Open(t.Context(), dbPath, clk.Now)).Must(t, "quotasqlite.Open()")
 		// Opening drops what has aged out by this clock: nothing yet.
 		st, err := s.State(t.Context())
-		if err := errors.Join(err, s.Verify(t.Context()), s.Close()); err != nil {
-			t.Fatalf("State(), Verify() and Close() = %v", err)
-		}
+		check.Fatal(t, "State(), Verify() and Close()", errors.Join(err, s.Verify(t.Context()), s.Close()))
 		states = append(states, st)
 	}
 	if diff := cmp.Diff(states[0], states[1], cmpopts.EquateEmpty()); diff != "" {
@@ -468,8 +455,7 @@ func TestCorruptFilesAreErrors(t *testing.T) {
 		},
 		"wrong totals": func(t *testing.T, path string) {
 			t.Helper()
-			l, err := quota.NewWithSQLite(t.Context(), path)
-			check.Fatal(t, "quota.NewWithSQLite()", err)
+			l := check.Call(quota.NewWithSQLite(t.Context(), path)).Must(t, "quota.NewWithSQLite()")
 			check.Fatal(t, "RecordUsage() and Close()", errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Close()))
 			run(t, raw(t, path), `UPDATE totals SET requests = requests - 2`)
 		},

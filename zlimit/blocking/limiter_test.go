@@ -195,16 +195,14 @@ func TestNamespaces(t *testing.T) {
 	if _, err := l.Namespace("other"); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Namespace() = %v, want ErrNamespaceNotFound", err)
 	}
-	other, err := l.Namespace("other", zlimit.WithSetup())
-	check.Fatal(t, "Namespace()", err)
+	other := check.Call(l.Namespace("other", zlimit.WithSetup())).Must(t, "Namespace()")
 	if _, err := other.Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
 		t.Errorf("Acquire() in another namespace = %v, want ErrNoLimits", err)
 	}
-	deleted, err := l.Namespaces.Delete("other")
-	check.Fatal(t, "Delete()", err)
+	deleted := check.Call(l.Namespaces.Delete("other")).Must(t, "Delete()")
 	check.Error(t, "Close()", other.Close())
 	done := 0
-	err = l.Within(0).Namespaces.Purge(deleted.ID, func(p zlimit.PurgeProgress) { done = p.Deleted })
+	err := l.Within(0).Namespaces.Purge(deleted.ID, func(p zlimit.PurgeProgress) { done = p.Deleted })
 	if err != nil {
 		t.Errorf("Purge() = %v after %d items", err, done)
 	}
@@ -212,8 +210,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestWrap shares a limiter between code with contexts and code without.
 func TestWrap(t *testing.T) {
-	core, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	core := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	l := prepared(t, Wrap(core))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 4}))
 	statuses, err := core.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})

@@ -50,8 +50,7 @@ func newTable(tb testing.TB, opts ...zlimit.Option) (*RateLimiter, *enginetest.F
 	}
 	faults := enginetest.NewFaults(engine.Transport())
 	client := engine.Client(func(o *dynamodb.Options) { faults.Attach(o) })
-	l, err := New(dynamo.New(client, table), append([]zlimit.Option{zlimit.WithSetup()}, opts...)...)
-	check.Fatal(tb, "New()", err)
+	l := check.Call(New(dynamo.New(client, table), append([]zlimit.Option{zlimit.WithSetup()}, opts...)...)).Must(tb, "New()")
 	return prepared(tb, l), faults
 }
 
@@ -82,8 +81,7 @@ func acquire(tb testing.TB, l *RateLimiter, r zlimit.Request) *Lease {
 // left returns what a limit of the usual bucket has.
 func left(tb testing.TB, l *RateLimiter, name string) int64 {
 	tb.Helper()
-	statuses, err := l.Available(zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
-	check.Fatal(tb, "Available()", err)
+	statuses := check.Call(l.Available(zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})).Must(tb, "Available()")
 	s, ok := statuses.Limit(name)
 	if !ok {
 		tb.Fatalf("Available() = %v, want a status of %s", statuses, name)

@@ -58,8 +58,7 @@ func TestTimeoutIsHandedOn(t *testing.T) {
 		return nil
 	})
 	check.Error(t, "Do()", err)
-	other, err := l.Namespace("other", zlimit.WithSetup())
-	check.Fatal(t, "Namespace()", err)
+	other := check.Call(l.Namespace("other", zlimit.WithSetup())).Must(t, "Namespace()")
 	expect("another namespace", other.timeout)
 }
 

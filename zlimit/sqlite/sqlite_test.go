@@ -17,8 +17,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
-	l, err := zlimit.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "limits.db"))
-	check.Fatal(t, "Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "limits.db"))).Must(t, "Open()")
 	check.Error(t, "Close()", l.Close())
 }
 
@@ -32,8 +31,7 @@ func TestFileThatMoves(t *testing.T) {
 		l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
 		check.Fatal(t, "zlimit.Open()", err)
 		r := zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 1}}
-		lease, err := l.Acquire(t.Context(), r)
-		check.Fatal(t, "Acquire()", err)
+		lease := check.Call(l.Acquire(t.Context(), r)).Must(t, "Acquire()")
 		check.Fatal(t, "os.Remove()", os.Remove(path))
 		time.Sleep(time.Second)
 		_, acquire := l.Acquire(t.Context(), r)

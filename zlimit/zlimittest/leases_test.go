@@ -38,9 +38,7 @@ func (r *recording) end() []string {
 
 func acquire(t *testing.T, l *zlimit.RateLimiter, entity string) *zlimit.Lease {
 	t.Helper()
-	lease, err := l.Acquire(context.Background(), ask(entity))
-	check.Fatal(t, "Acquire()", err)
-	return lease
+	return check.Call(l.Acquire(context.Background(), ask(entity))).Must(t, "Acquire()")
 }
 
 func TestForgottenLeases(t *testing.T) {

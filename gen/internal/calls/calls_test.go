@@ -10,14 +10,13 @@ import (
 )
 
 func TestLoad(t *testing.T) {
-	c, err := calls.Load("calls.yaml", []byte(`
+	c := check.Call(calls.Load("calls.yaml", []byte(`
 writes: [DeleteItem, PutItem]
 registry: [GetItem]
 programs:
   read: { doc: Reads., reads: [GetItem, Query], indexes: [Query], bucket: [PutObject] }
   keep: { doc: Keeps., reads: [GetItem], writes: { note: [PutItem], book: [DeleteItem, PutItem] } }
-`))
-	check.Fatal(t, "calls.Load()", err)
+`))).Must(t, "calls.Load()")
 	p := c.Program("read")
 	if p == nil || p.Doc != "Reads." || !slices.Equal(p.Reads, []string{"GetItem", "Query"}) || p.Writes != nil ||
 		!slices.Equal(p.Indexes, []string{"Query"}) || !slices.Equal(p.Bucket, []string{"PutObject"}) {

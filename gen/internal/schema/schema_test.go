@@ -129,8 +129,7 @@ func TestTerms(t *testing.T) {
 		}
 	})
 	t.Run("a name in a clause is that of the family first, then of the record", func(t *testing.T) {
-		s, err := load("a exists", "set a = $x")
-		check.Fatal(t, "load()", err)
+		s := check.Call(load("a exists", "set a = $x")).Must(t, "load()")
 		clauses := s.Operations[2].Clauses
 		var got []string
 		for _, r := range []Ref{clauses[0].Where[0].Attr, clauses[0].Where[1].Attr, clauses[1].Actions[0].Attr} {

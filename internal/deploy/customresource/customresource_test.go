@@ -68,9 +68,7 @@ func newTestbed(t *testing.T) *testbed {
 
 func (w *testbed) limiter(namespace string, opts ...zlimit.Option) *zlimit.RateLimiter {
 	w.Helper()
-	l, err := w.open(append(opts, zlimit.WithNamespace(namespace))...)
-	check.Fatal(w, "open()", err)
-	return l
+	return check.Call(w.open(append(opts, zlimit.WithNamespace(namespace))...)).Must(w, "open()")
 }
 
 const stackID = "arn:aws:cloudformation:eu-central-1:123456789012:stack/app/0a1b"
@@ -78,11 +76,10 @@ const stackID = "arn:aws:cloudformation:eu-central-1:123456789012:stack/app/0a1b
 // send calls the function with an event as CloudFormation sends it, and returns its answer.
 func (w *testbed) send(ctx context.Context, kind cfn.RequestType, id string, properties map[string]any) cfn.Response {
 	w.Helper()
-	text, err := json.Marshal(cfn.Event{
+	text := check.Call(json.Marshal(cfn.Event{
 		RequestType: kind, RequestID: "request-1", ResponseURL: w.url, ResourceType: "Custom::ZlimitLimits", PhysicalResourceID: id,
 		LogicalResourceID: "Limits", StackID: stackID, ResourceProperties: properties,
-	})
-	check.Fatal(w, "json.Marshal()", err)
+	})).Must(w, "json.Marshal()")
 	var event cfn.Event
 	check.Fatal(w, "json.Unmarshal()", json.Unmarshal(text, &event))
 	before := len(w.answers)

@@ -38,8 +38,7 @@ func TestEveryFieldOfALimit(t *testing.T) {
 		if diff := cmp.Diff([]zlimit.Limit{want}, levels[0].Config.Limits); diff != "" {
 			t.Errorf("%s in a file (-SDK +file):\n%s", rate, diff)
 		}
-		l, err := zlimit.Open(ctx, "memory:", zlimit.WithSetup())
-		check.Fatal(t, "zlimit.Open()", err)
+		l := check.Call(zlimit.Open(ctx, "memory:", zlimit.WithSetup())).Must(t, "zlimit.Open()")
 		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{want}}); err != nil {
 			t.Fatalf("%s: %v", rate, err)
 		}

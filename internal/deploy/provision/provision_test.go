@@ -90,11 +90,10 @@ func TestSavedPlan(t *testing.T) {
 	levels := load(t, two)
 	limits := []zlimit.Limit{zlimit.PerSecond("rpm", 5)}
 	check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}))
-	plan, err := p.Plan(ctx, levels)
-	check.Fatal(t, "Plan()", err)
+	plan := check.Call(p.Plan(ctx, levels)).Must(t, "Plan()")
 	before := w.stored()
 	check.Fatal(t, "Limits.Set()", operator.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}))
-	_, _, err = p.Apply(ctx, levels, plan)
+	_, _, err := p.Apply(ctx, levels, plan)
 	if !errors.Is(err, provision.ErrStale) || !strings.Contains(err.Error(), "resource a was version 1, and is version 2 now") {
 		t.Errorf("Apply() of an old plan = %v, want ErrStale and the versions", err)
 	}

@@ -316,8 +316,7 @@ func TestManagers(t *testing.T) {
 	if _, err := by("file:b.yaml", false).Plan(ctx, load(t, one)); !errors.As(err, &managed) {
 		t.Fatalf("Plan() by another manager = %v, want a ManagedError", err)
 	}
-	stale, err := by("file:a.yaml", false).Plan(ctx, load(t, one))
-	check.Fatal(t, "Plan()", err)
+	stale := check.Call(by("file:a.yaml", false).Plan(ctx, load(t, one))).Must(t, "Plan()")
 	plan, err := by("file:b.yaml", true).Plan(ctx, load(t, two))
 	if err != nil || plan.From != "file:a.yaml" || len(plan.Changes) > 0 || plan.Empty() {
 		t.Fatalf("Plan() that takes over = %+v, %v, want no level changed, and not nothing", plan, err)

@@ -98,8 +98,7 @@ type testbed struct {
 }
 
 func newTestbed(tb rapid.TB) *testbed {
-	s, err := zlimit.Memory()
-	check.Fatal(tb, "zlimit.Memory()", err)
+	s := check.Call(zlimit.Memory()).Must(tb, "zlimit.Memory()")
 	w := &testbed{tb, newClock(), s}
 	check.Fatal(tb, "Setup()", w.limiter("setup", nil).Setup(context.Background()))
 	return w
@@ -112,9 +111,8 @@ func (w *testbed) limiter(who string, hook func(bool, []store.Write) error) *zli
 
 func (w *testbed) spied(who string, hook func(bool, []store.Write) error, journal func(store.Key, func() bool)) *zlimit.RateLimiter {
 	s := &spy{Store: store.Of(w.store), journal: journal}
-	l, err := zlimit.New(context.Background(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithClock(w.clock.now),
-		zlimit.WithPrincipal(who), zlimit.WithConfigTTL(0))
-	check.Fatal(w.tb, "zlimit.New()", err)
+	l := check.Call(zlimit.New(context.Background(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithClock(w.clock.now),
+		zlimit.WithPrincipal(who), zlimit.WithConfigTTL(0))).Must(w.tb, "zlimit.New()")
 	s.hook = hook
 	return l
 }
@@ -126,8 +124,7 @@ func (w *testbed) provisioner(who string, hook func(bool, []store.Write) error) 
 // load returns the levels of a document.
 func load(tb rapid.TB, text string) []zlimit.Stored {
 	tb.Helper()
-	d, err := declaration.Load("limits.yaml", []byte(text))
-	check.Fatal(tb, "declaration.Load()", err)
+	d := check.Call(declaration.Load("limits.yaml", []byte(text))).Must(tb, "declaration.Load()")
 	return provision.Declared(d)
 }
 
@@ -135,8 +132,7 @@ func load(tb rapid.TB, text string) []zlimit.Stored {
 func (w *testbed) stored() string {
 	d, _, err := w.provisioner("reader", nil).Import(context.Background())
 	check.Fatal(w.tb, "Import()", err)
-	text, err := declaration.Format(d)
-	check.Fatal(w.tb, "declaration.Format()", err)
+	text := check.Call(declaration.Format(d)).Must(w.tb, "declaration.Format()")
 	return string(text)
 }
 
@@ -167,8 +163,7 @@ func contentOf(l zlimit.Stored) content {
 
 // contents returns what is stored at each level that says something.
 func (w *testbed) contents() map[zlimit.Level]content {
-	found, err := w.limiter("reader", nil).Managed.Read(context.Background(), places()...)
-	check.Fatal(w.tb, "Managed.Read()", err)
+	found := check.Call(w.limiter("reader", nil).Managed.Read(context.Background(), places()...)).Must(w.tb, "Managed.Read()")
 	stored := map[zlimit.Level]content{}
 	for _, l := range found {
 		if !l.Config.IsZero() {

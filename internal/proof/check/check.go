@@ -18,6 +18,22 @@ func Fatal(tb TB, call string, err error) {
 	}
 }
 
+// A Result is what a call returned.
+type Result[T any] struct {
+	value T
+	err   error
+}
+
+// Call takes the results of a call: check.Call(limiter.Acquire(ctx, request)).Must(t, "Acquire()").
+func Call[T any](value T, err error) Result[T] { return Result[T]{value, err} }
+
+// Must returns the value, and ends the test if the call returned an error.
+func (r Result[T]) Must(tb TB, call string) T {
+	tb.Helper()
+	Fatal(tb, call, r.err)
+	return r.value
+}
+
 // Error fails the test if a call returned an error, and lets it run on: for goroutines and cleanups.
 func Error(tb TB, call string, err error) {
 	if err != nil {

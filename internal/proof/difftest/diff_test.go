@@ -35,10 +35,8 @@ type embedded struct {
 func stores(t *testing.T) (all []embedded, engine store.Store) {
 	e := enginetest.Start(t)
 	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, enginetest.CreateSuiteTable)
-	inMemory, err := memory.New(storetest.Table)
-	check.Fatal(t, "memory.New()", err)
-	onSQLite, err := sqlite.OpenMemory(storetest.Table)
-	check.Fatal(t, "sqlite.OpenMemory()", err)
+	inMemory := check.Call(memory.New(storetest.Table)).Must(t, "memory.New()")
+	onSQLite := check.Call(sqlite.OpenMemory(storetest.Table)).Must(t, "sqlite.OpenMemory()")
 	all = []embedded{{inMemory, "memory"}, {onSQLite, "sqlite"}}
 	for _, s := range all {
 		t.Cleanup(func() {

@@ -28,9 +28,7 @@ var numbers = []string{
 
 // number draws numbers that meet at every bound: small ones, the ends of int64, and those of 38 digits.
 func number(t *rapid.T) expr.Value {
-	v, err := expr.ParseNumber(rapid.SampledFrom(numbers).Draw(t, "number"))
-	check.Fatal(t, "expr.ParseNumber()", err)
-	return v
+	return check.Call(expr.ParseNumber(rapid.SampledFrom(numbers).Draw(t, "number"))).Must(t, "expr.ParseNumber()")
 }
 
 func text(t *rapid.T) expr.Value {

@@ -73,11 +73,10 @@ func TestEngineStoresItems(t *testing.T) {
 	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: want}); err != nil {
 		t.Fatalf("PutItem() = %v", err)
 	}
-	got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
+	got := check.Call(client.GetItem(t.Context(), &dynamodb.GetItemInput{
 		TableName: &table,
 		Key:       map[string]types.AttributeValue{"id": want["id"]},
-	})
-	check.Fatal(t, "GetItem()", err)
+	})).Must(t, "GetItem()")
 	ignore := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".noSmithyDocumentSerde" }, cmp.Ignore())
 	if diff := cmp.Diff(want, got.Item, ignore); diff != "" {
 		t.Errorf("GetItem after PutItem (-want +got):\n%s", diff)
@@ -111,8 +110,7 @@ func TestFreshEndsItsProcess(t *testing.T) {
 		if shared := Start(t); shared.Endpoint() == engine.Endpoint() {
 			t.Errorf("Fresh = the shared engine on %s, want an own one", shared.Endpoint())
 		}
-		tables, err := engine.Client().ListTables(t.Context(), &dynamodb.ListTablesInput{})
-		check.Fatal(t, "ListTables()", err)
+		tables := check.Call(engine.Client().ListTables(t.Context(), &dynamodb.ListTablesInput{})).Must(t, "ListTables()")
 		if len(tables.TableNames) != 0 {
 			t.Errorf("tables of a fresh engine = %v, want none", tables.TableNames)
 		}
@@ -132,8 +130,7 @@ func TestEngineEndsWithAKilledTestProcess(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envOrphan+"=1")
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	check.Fatal(t, "StdoutPipe()", err)
+	out := check.Call(cmd.StdoutPipe()).Must(t, "StdoutPipe()")
 	check.Fatal(t, "Start()", cmd.Start())
 	endpoint, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -161,8 +158,7 @@ func orphan() {
 // awaitSilence fails the test unless an endpoint soon stops listening.
 func awaitSilence(t *testing.T, endpoint string) {
 	t.Helper()
-	target, err := url.Parse(endpoint)
-	check.Fatal(t, "url.Parse()", err)
+	target := check.Call(url.Parse(endpoint)).Must(t, "url.Parse()")
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("tcp", target.Host)
 		if err != nil {
@@ -176,12 +172,10 @@ func awaitSilence(t *testing.T, endpoint string) {
 func TestTakenPortIsNoEngine(t *testing.T) {
 	ownProcess(t)
 	Start(t) // Skips if there is no engine.
-	binary, err := locate()
-	check.Fatal(t, "locate()", err)
+	binary := check.Call(locate()).Must(t, "locate()")
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer other.Close()
-	p, err := spawn(binary, other.Listener.Addr().(*net.TCPAddr).Port)
-	check.Fatal(t, "spawn()", err)
+	p := check.Call(spawn(binary, other.Listener.Addr().(*net.TCPAddr).Port)).Must(t, "spawn()")
 	if err := p.awaitReady(); !errors.Is(err, errDied) {
 		t.Errorf("awaitReady on another server's port = %v, want %v", err, errDied)
 	}

@@ -55,13 +55,12 @@ func (b *bench) increment(ctx context.Context, id string) (*dynamodb.UpdateItemO
 // read returns an item's counter.
 func (b *bench) read(t *testing.T, id string) string {
 	t.Helper()
-	got, err := b.client.GetItem(t.Context(), &dynamodb.GetItemInput{
+	got := check.Call(b.client.GetItem(t.Context(), &dynamodb.GetItemInput{
 		TableName:              &b.table,
 		Key:                    map[string]types.AttributeValue{"id": item(id, 0)["id"]},
 		ConsistentRead:         aws.Bool(true),
 		ReturnConsumedCapacity: types.ReturnConsumedCapacityTotal,
-	})
-	check.Fatal(t, "GetItem()", err)
+	})).Must(t, "GetItem()")
 	n, ok := got.Item["n"].(*types.AttributeValueMemberN)
 	if !ok {
 		return ""

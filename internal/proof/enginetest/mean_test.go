@@ -132,11 +132,10 @@ func TestMeanLag(t *testing.T) {
 	}
 	index := func() string {
 		t.Helper()
-		out, err := c.Query(t.Context(), &dynamodb.QueryInput{
+		out := check.Call(c.Query(t.Context(), &dynamodb.QueryInput{
 			TableName: &table, IndexName: aws.String("ByI"), KeyConditionExpression: aws.String("I = :i"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{":i": text("i")},
-		})
-		check.Fatal(t, "Query()", err)
+		})).Must(t, "Query()")
 		if len(out.Items) == 0 {
 			return ""
 		}

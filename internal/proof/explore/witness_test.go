@@ -23,8 +23,7 @@ func stateOf(shard, shards int, at, tokens, consumed int64) *bucket.State {
 func TestDigestOfWrites(t *testing.T) {
 	write := func(attribute string, value int64) uint64 {
 		op := expr.Operation{Name: "set", Placeholders: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
-		bound, err := op.Call(expr.N(value)).Bind()
-		check.Fatal(t, "Bind()", err)
+		bound := check.Call(op.Call(expr.N(value)).Bind()).Must(t, "Bind()")
 		return digestWrite(&store.Write{Kind: store.Update, Key: store.Key{PK: "p", SK: "s"}, Expr: bound})
 	}
 	if first, second := write("tk", 1), write("tk", 1); first != second {

@@ -48,8 +48,7 @@ func TestNestedModulesShareVersions(t *testing.T) {
 // requirements returns the modules that a go.mod file requires, with their versions.
 func requirements(t *testing.T, path string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 	found := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))

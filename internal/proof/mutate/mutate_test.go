@@ -32,8 +32,7 @@ var spendOperation = expr.Operation{
 `
 
 func TestFind(t *testing.T) {
-	mutants, err := find("p.go", []byte(source))
-	check.Fatal(t, "find()", err)
+	mutants := check.Call(find("p.go", []byte(source))).Must(t, "find()")
 	var names []string
 	for _, m := range mutants {
 		names = append(names, m.name)
@@ -59,12 +58,9 @@ func TestFind(t *testing.T) {
 // TestNoticedHasEveryTerm finds terms of the schema that make mutate has not been run on.
 func TestNoticedHasEveryTerm(t *testing.T) {
 	file := "../../layout/exprs_gen.go"
-	content, err := os.ReadFile(file)
-	check.Fatal(t, "os.ReadFile()", err)
-	mutants, err := find(file, content)
-	check.Fatal(t, "find()", err)
-	known, err := readNoticed("noticed.txt")
-	check.Fatal(t, "readNoticed()", err)
+	content := check.Call(os.ReadFile(file)).Must(t, "os.ReadFile()")
+	mutants := check.Call(find(file, content)).Must(t, "find()")
+	known := check.Call(readNoticed("noticed.txt")).Must(t, "readNoticed()")
 	for _, m := range mutants {
 		by := known[m.name]
 		if by == (witness{}) {
@@ -78,8 +74,7 @@ func TestNoticedHasEveryTerm(t *testing.T) {
 	}
 	rewritten := filepath.Join(t.TempDir(), "noticed.txt")
 	check.Fatal(t, "writeNoticed()", writeNoticed(rewritten, mutants, known))
-	before, err := os.ReadFile("noticed.txt")
-	check.Fatal(t, "os.ReadFile()", err)
+	before := check.Call(os.ReadFile("noticed.txt")).Must(t, "os.ReadFile()")
 	after, err := os.ReadFile(rewritten)
 	if diff := cmp.Diff(string(before), string(after)); diff != "" || err != nil {
 		t.Errorf("writeNoticed() = %v, differs from what was read (-want +got):\n%s", err, diff)
@@ -118,8 +113,7 @@ func TestFailed(t *testing.T) {
 
 // TestRulesAreInPlace finds rules whose source has changed: make rules breaks them no more.
 func TestRulesAreInPlace(t *testing.T) {
-	overlay, err := breakRules("../../..", rules)
-	check.Fatal(t, "breakRules()", err)
+	overlay := check.Call(breakRules("../../..", rules)).Must(t, "breakRules()")
 	for file, source := range overlay {
 		if _, err := parser.ParseFile(token.NewFileSet(), file, source, 0); err != nil {
 			t.Errorf("with all mutants in place: %v", err)

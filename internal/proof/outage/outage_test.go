@@ -279,9 +279,8 @@ func span(loads []figures, format string, of func(f *figures) float64) string {
 // measure runs a load on a limiter whose store is away for a time.
 func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Client, table string, stop func(bool)) {
 	var log bytes.Buffer
-	l, err := zlimit.New(t.Context(), dynamo.New(client, table), zlimit.WithSetup(), zlimit.WithFailurePolicy(r.policy),
-		zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), dynamo.New(client, table), zlimit.WithSetup(), zlimit.WithFailurePolicy(r.policy),
+		zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))).Must(t, "zlimit.New()")
 	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1_000_000)}}); err != nil {
 		t.Fatalf("Limits.Set() = %v", err)
 	}
@@ -422,8 +421,7 @@ func TestOutage(t *testing.T) {
 			r := &row{mode: &modes[i], policy: policy}
 			rows = append(rows, r)
 			for _, load := range loads {
-				rate, err := strconv.Atoi(load)
-				check.Fatal(t, "strconv.Atoi()", err)
+				rate := check.Call(strconv.Atoi(load)).Must(t, "strconv.Atoi()")
 				rate = min(rate, cmp.Or(modes[i].most, rate))
 				if *rates != "" || i%3 == 2 && i%2 == int(policy)%2 {
 					t.Run(fmt.Sprintf("%s, %v, %d", r.mode.name, policy, rate), func(t *testing.T) { r.run(t, engine, rate) })
@@ -470,8 +468,7 @@ func tableOf(t *testing.T, loads []string, rows []*row) string {
 
 // drawn returns the row as the page has it, for one that -run does not choose.
 func (r *row) drawn(t *testing.T) string {
-	page, err := os.ReadFile(pageFile)
-	check.Fatal(t, "os.ReadFile()", err)
+	page := check.Call(os.ReadFile(pageFile)).Must(t, "os.ReadFile()")
 	head := fmt.Sprintf("| %s | `%v` |", r.mode.name, r.policy)
 	line := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(head) + ".*\n").Find(page)
 	if line == nil {
@@ -486,8 +483,7 @@ func save(t *testing.T, rows []*row) {
 	for _, r := range rows {
 		of[r.name()] = r.loads
 	}
-	text, err := json.MarshalIndent(of, "", "\t")
-	check.Fatal(t, "json.MarshalIndent()", err)
+	text := check.Call(json.MarshalIndent(of, "", "\t")).Must(t, "json.MarshalIndent()")
 	check.Fatal(t, "os.WriteFile()", os.WriteFile(*saveTo, append(text, '\n'), 0o600))
 }
 
@@ -516,8 +512,7 @@ func (r *row) run(t *testing.T, engine *enginetest.Engine, rate int) {
 
 // draw puts the table between its marks in the page.
 func draw(t *testing.T, table string) {
-	page, err := os.ReadFile(pageFile)
-	check.Fatal(t, "os.ReadFile()", err)
+	page := check.Call(os.ReadFile(pageFile)).Must(t, "os.ReadFile()")
 	marked := regexp.MustCompile(`(?s)(<!-- make outage -->\n).*(<!-- end of make outage -->)`)
 	if !marked.Match(page) {
 		t.Fatalf("%s has no marks for the table", pageFile)

@@ -46,9 +46,7 @@ func TestMain(m *testing.M) {
 func run(t *testing.T, l *Load, p Params) (o *Outcome) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var err error
-		o, err = l.Run(p)
-		check.Fatal(t, "Run()", err)
+		o = check.Call(l.Run(p)).Must(t, "Run()")
 	})
 	return o
 }
@@ -101,8 +99,7 @@ func keepFigure(t *testing.T, s *Scenario, c *Case, name string, o *Outcome, too
 	if *trial || *exact {
 		return
 	}
-	figures, err := readFigures(figuresFile)
-	check.Fatal(t, "readFigures()", err)
+	figures := check.Call(readFigures(figuresFile)).Must(t, "readFigures()")
 	if *before {
 		figures.Before[name] = figure
 	} else {
@@ -122,18 +119,15 @@ func keepContest(t *testing.T, s *Scenario, _ *Case, name string, o *Outcome, to
 	if *trial || *exact {
 		return
 	}
-	g, err := readGrid(gridFile)
-	check.Fatal(t, "readGrid()", err)
+	g := check.Call(readGrid(gridFile)).Must(t, "readGrid()")
 	g[name] = c
 	check.Fatal(t, "write()", g.write(gridFile, s))
 }
 
 // TestPage compares docs/scale.md and its charts with the figures that are kept.
 func TestPage(t *testing.T) {
-	figures, err := readFigures(figuresFile)
-	check.Fatal(t, "readFigures()", err)
-	contests, err := readGrid(gridFile)
-	check.Fatal(t, "readGrid()", err)
+	figures := check.Call(readFigures(figuresFile)).Must(t, "readFigures()")
+	contests := check.Call(readGrid(gridFile)).Must(t, "readGrid()")
 	scenarios := Scenarios()
 	drawn := map[string]string{pageFile: page(figures, contests, scenarios)}
 	for i := range scenarios {
@@ -151,8 +145,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s is stale: go test ./internal/proof/scale -run Page -scale.draw (%v)", file, err)
 		}
 	}
-	entries, err := os.ReadDir(chartsDir)
-	check.Fatal(t, "os.ReadDir()", err)
+	entries := check.Call(os.ReadDir(chartsDir)).Must(t, "os.ReadDir()")
 	for _, e := range entries {
 		if _, ok := drawn[filepath.Join(chartsDir, e.Name())]; !ok {
 			t.Errorf("%s is no chart of any scenario", e.Name())

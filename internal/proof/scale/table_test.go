@@ -21,8 +21,7 @@ func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Client)) {
 	t.Helper()
 	p.Lost = 0
 	synctest.Test(t, func(t *testing.T) {
-		table, err := NewTable(p)
-		check.Fatal(t, "NewTable()", err)
+		table := check.Call(NewTable(p)).Must(t, "NewTable()")
 		test(t, table.Client())
 	})
 }
@@ -30,8 +29,7 @@ func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Client)) {
 // put returns a write of an item, which is in the index GSI2 when it has a group.
 func put(tb testing.TB, pk, group string) store.Write {
 	tb.Helper()
-	absent, err := layout.Insert()
-	check.Fatal(tb, "layout.Insert()", err)
+	absent := check.Call(layout.Insert()).Must(tb, "layout.Insert()")
 	w := store.Write{Kind: store.Delete, Key: store.Key{PK: pk, SK: "s"}}
 	if group != "" {
 		w.Kind, w.Expr = store.Put, absent

@@ -56,9 +56,7 @@ func BenchmarkUpdate(b *testing.B) {
 		c := op.Call(expr.N(1699999999000))
 		c.Pick(0, "rpm", expr.N(1000), expr.N(-1000), expr.N(1000))
 		c.Pick(0, "wcu", expr.N(1), expr.N(-1), expr.N(1))
-		bound, err := c.Bind()
-		check.Fatal(b, "Bind()", err)
-		return bound
+		return check.Call(c.Bind()).Must(b, "Bind()")
 	}
 	key := store.Key{PK: "ABCDEFGHIJK/BUCKET#user-1#gpt-4#0", SK: "#STATE"}
 
@@ -89,8 +87,7 @@ func BenchmarkUpdate(b *testing.B) {
 	b.Run("sdk without retries", func(b *testing.B) {
 		sdk(b, func(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} })
 	})
-	tuned, err := dynamo.NewClient(b.Context(), dynamo.ClientConfig{Endpoint: "http://127.0.0.1:8000"})
-	check.Fatal(b, "dynamo.NewClient()", err)
+	tuned := check.Call(dynamo.NewClient(b.Context(), dynamo.ClientConfig{Endpoint: "http://127.0.0.1:8000"})).Must(b, "dynamo.NewClient()")
 	tuned = dynamodb.New(tuned.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: canned(image)} })
 	onStore := func(b *testing.B, client *dynamodb.Client, options ...dynamo.Option) {
 		s := dynamo.New(client, "table", storetest.Table, enginetest.CreateSuiteTable, options...)

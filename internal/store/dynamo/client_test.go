@@ -112,14 +112,13 @@ func TestNewClientSigns(t *testing.T) {
 	isolate(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	client, err := dynamo.NewClient(t.Context(), dynamo.ClientConfig{Region: "eu-central-1"})
-	check.Fatal(t, "dynamo.NewClient()", err)
+	client := check.Call(dynamo.NewClient(t.Context(), dynamo.ClientConfig{Region: "eu-central-1"})).Must(t, "dynamo.NewClient()")
 	var sent *http.Request
 	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 		sent = r
 		return (&script{replies: []reply{{status: 200, body: `{}`}}}).RoundTrip(r)
 	})
-	_, err = client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("table"), Key: map[string]types.AttributeValue{}}, func(o *dynamodb.Options) {
+	_, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("table"), Key: map[string]types.AttributeValue{}}, func(o *dynamodb.Options) {
 		o.HTTPClient = &http.Client{Transport: transport}
 	})
 	if sent == nil {

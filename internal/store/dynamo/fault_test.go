@@ -81,8 +81,7 @@ func count(t *testing.T, k store.Key) store.Write {
 func counted(t *testing.T, s store.Store, faults *enginetest.Faults, k store.Key) int64 {
 	t.Helper()
 	faults.Clear()
-	items, err := s.Read(t.Context(), []store.Key{k}, true)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(s.Read(t.Context(), []store.Key{k}, true)).Must(t, "Read()")
 	n, _ := items[0].Get("n").Int()
 	return n
 }

@@ -43,9 +43,7 @@ func TestIdentity(t *testing.T) {
 
 	open := func(config dynamo.ClientConfig) *dynamo.Store {
 		t.Helper()
-		s, err := dynamo.Open(t.Context(), config, "table", storetest.Table, enginetest.CreateSuiteTable)
-		check.Fatal(t, "dynamo.Open()", err)
-		return s
+		return check.Call(dynamo.Open(t.Context(), config, "table", storetest.Table, enginetest.CreateSuiteTable)).Must(t, "dynamo.Open()")
 	}
 	s := open(dynamo.ClientConfig{Region: "eu-central-1", Endpoint: "http://dynamodb.example"})
 	if got, err := s.Identity(t.Context()); err != nil || got != arn || asked.Load() != 1 {

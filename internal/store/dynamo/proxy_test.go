@@ -30,8 +30,7 @@ func TestProxy(t *testing.T) {
 				len(body) > 0, strings.Contains(authorization, "AWS4-HMAC-SHA256 Credential=")))
 			fmt.Fprint(w, `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"7"}}}`)
 		}))
-		address, err := url.Parse(proxy.URL)
-		check.Fatal(t, "url.Parse()", err)
+		address := check.Call(url.Parse(proxy.URL)).Must(t, "url.Parse()")
 		address.User = url.UserPassword("user", "secret")
 		transport := &http.Transport{Proxy: http.ProxyURL(address)}
 		client := storeClient(transport, provide(staticKey))

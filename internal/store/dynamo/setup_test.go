@@ -141,8 +141,7 @@ func TestPages(t *testing.T) {
 	got := 0
 	q := store.Query{PK: "p"}
 	for {
-		page, err := s.Query(t.Context(), q)
-		check.Fatal(t, "Query()", err)
+		page := check.Call(s.Query(t.Context(), q)).Must(t, "Query()")
 		for _, item := range page.Items {
 			if sk := item.Get("SK").Text(); sk != keys[got].SK {
 				t.Fatalf("item %d is %s", got, sk)
@@ -156,8 +155,7 @@ func TestPages(t *testing.T) {
 	if got != items || faults.Calls("Query") < 10 {
 		t.Errorf("%d items in %d pages, want %d in many", got, faults.Calls("Query"), items)
 	}
-	all, err := s.Read(t.Context(), keys, true)
-	check.Fatal(t, "Read()", err)
+	all := check.Call(s.Read(t.Context(), keys, true)).Must(t, "Read()")
 	for i, item := range all {
 		if store.KeyOf(item) != keys[i] || len(item.Get("text").Text()) != len(text) {
 			t.Errorf("Read: item %d is %v", i, store.KeyOf(item))

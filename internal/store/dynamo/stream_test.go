@@ -67,8 +67,7 @@ func TestPartitions(t *testing.T) {
 	shards.Open("d", "")
 	shards.Open("e", "d")
 	s, faults := sharded(shards)
-	got, err := s.Partitions(t.Context())
-	check.Fatal(t, "Partitions()", err)
+	got := check.Call(s.Partitions(t.Context())).Must(t, "Partitions()")
 	name := shards.Partition
 	want := []store.Partition{
 		{ID: name("a"), Parent: name("trimmed")},

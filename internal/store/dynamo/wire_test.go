@@ -221,8 +221,7 @@ func decoded(t *testing.T, body string) (v any) {
 func checkSignature(t *testing.T, name string, r *http.Request, body string, credentials aws.Credentials) {
 	t.Helper()
 	want := r.Header.Get("Authorization")
-	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-	check.Fatal(t, "time.Parse()", err)
+	at := check.Call(time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))).Must(t, "time.Parse()")
 	_, scope, _ := strings.Cut(want, "/")
 	parts := strings.Split(scope, "/")
 	hash := sha256.Sum256([]byte(body))
@@ -405,8 +404,7 @@ func repliesAreReadAlike(t *testing.T) {
 				got[i] = outcome{Error: fmt.Sprint(err, "\n", again), Outcome: store.OutcomeOf(err)}
 				_, got[i].Offset = s.Offset()
 				for _, r := range tapes[i].requests {
-					at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-					check.Fatal(t, "time.Parse()", err)
+					at := check.Call(time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))).Must(t, "time.Parse()")
 					attempt, _, _ := strings.Cut(r.Header.Get("Amz-Sdk-Request"), "; ttl")
 					got[i].Requests = append(got[i].Requests, fmt.Sprintf("%s, ahead by %v", attempt, time.Until(at).Round(time.Minute)))
 				}

@@ -22,8 +22,7 @@ import (
 
 func ready(t *testing.T) *Store {
 	t.Helper()
-	s, err := New(storetest.Table)
-	check.Fatal(t, "New()", err)
+	s := check.Call(New(storetest.Table)).Must(t, "New()")
 	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	return s
 }
@@ -239,8 +238,7 @@ func TestPagesAreMoments(t *testing.T) {
 		})
 	}
 	for i := range 2000 {
-		page, err := s.Query(t.Context(), store.Query{PK: "p", Index: []string{"", "ByDate"}[i%2]})
-		check.Fatal(t, "Query()", err)
+		page := check.Call(s.Query(t.Context(), store.Query{PK: "p", Index: []string{"", "ByDate"}[i%2]})).Must(t, "Query()")
 		sum := int64(0)
 		for _, item := range page.Items {
 			have, _ := item.Get("n").Int()
@@ -268,8 +266,7 @@ func TestItemsLeaveAnIndexUnderAQuery(t *testing.T) {
 		write(store.Write{Kind: store.Put, Key: at(i), Item: storetest.Item("owner", "o", "since", "s")})
 	}
 	q := &store.Query{Index: "ByOwner", PK: "o"}
-	x, err := s.schema.Lookup(q)
-	check.Fatal(t, "Lookup()", err)
+	x := check.Call(s.schema.Lookup(q)).Must(t, "Lookup()")
 	found := s.table.Load().global[0].page(q, x)
 	set := func(name, to string) expr.Bound {
 		return storetest.Bind(t, nil, []expr.Action{expr.Set(expr.Attr(name), 0)}, to)
@@ -295,12 +292,9 @@ func TestImagesAreTheCallers(t *testing.T) {
 	grow := store.Write{Key: k, Expr: storetest.Bind(t, nil, []expr.Action{expr.Set(expr.Attr("n"), 0)}, 1)}
 	var images []expr.Item
 	for range 2 {
-		grown, err := s.Write(t.Context(), grow)
-		check.Fatal(t, "Write()", err)
-		read, err := s.Read(t.Context(), []store.Key{k}, true)
-		check.Fatal(t, "Read()", err)
-		page, err := s.Query(t.Context(), store.Query{PK: "p"})
-		check.Fatal(t, "Query()", err)
+		grown := check.Call(s.Write(t.Context(), grow)).Must(t, "Write()")
+		read := check.Call(s.Read(t.Context(), []store.Key{k}, true)).Must(t, "Read()")
+		page := check.Call(s.Query(t.Context(), store.Query{PK: "p"})).Must(t, "Query()")
 		images = append(images, grown.Item, grown.Item, read[0], page.Items[0])
 	}
 	for i := range images {
@@ -447,8 +441,7 @@ func TestLentItems(t *testing.T) {
 		r := update()
 		r.Release()
 		keep(update().Item)
-		items, err := s.Read(ctx, []store.Key{key}, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(s.Read(ctx, []store.Key{key}, true)).Must(t, "Read()")
 		keep(items[0])
 		r = update()
 		r.Release()

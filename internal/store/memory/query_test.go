@@ -17,8 +17,7 @@ import (
 // TestQueriesAgree changes the same items here and in SQLite, and asks both the same queries: they give the same pages.
 func TestQueriesAgree(t *testing.T) {
 	s := open(t)
-	reference, err := sqlite.OpenMemory(storetest.Table)
-	check.Fatal(t, "sqlite.OpenMemory()", err)
+	reference := check.Call(sqlite.OpenMemory(storetest.Table)).Must(t, "sqlite.OpenMemory()")
 	defer reference.Close()
 	for _, s := range []store.Store{s, reference} {
 		check.Fatal(t, "Setup()", s.Setup(t.Context()))

@@ -16,8 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open returns a store without a table, closed with the test.
 func open(tb testing.TB, options ...memory.Option) *memory.Store {
 	tb.Helper()
-	s, err := memory.New(storetest.Table, options...)
-	check.Fatal(tb, "memory.New()", err)
+	s := check.Call(memory.New(storetest.Table, options...)).Must(tb, "memory.New()")
 	tb.Cleanup(func() {
 		check.Error(tb, "Close()", s.Close())
 	})

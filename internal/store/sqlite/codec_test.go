@@ -17,9 +17,7 @@ import (
 var codecKey = store.Key{PK: "p", SK: "s"}
 
 func number(t check.TB, text string) expr.Value {
-	v, err := expr.ParseNumber(text)
-	check.Fatal(t, "expr.ParseNumber()", err)
-	return v
+	return check.Call(expr.ParseNumber(text)).Must(t, "expr.ParseNumber()")
 }
 
 // TestEncoding pins the bytes: files of earlier versions must stay readable.

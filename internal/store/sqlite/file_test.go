@@ -27,8 +27,7 @@ import (
 // raw opens a connection of another program to a database file.
 func raw(t *testing.T, path string, statements ...string) driver.Conn {
 	t.Helper()
-	c, err := new(driverpkg.Driver).Open(path)
-	check.Fatal(t, "Open()", err)
+	c := check.Call(new(driverpkg.Driver).Open(path)).Must(t, "Open()")
 	t.Cleanup(func() { _ = c.Close() }) // perhaps closed by then
 	for _, text := range statements {
 		execute(t, c, text)
@@ -161,8 +160,7 @@ func TestFilesAreTheOwners(t *testing.T) {
 		t.Fatalf("Write() = %v", err)
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		info, err := os.Stat(path + suffix)
-		check.Fatal(t, "os.Stat()", err)
+		info := check.Call(os.Stat(path+suffix)).Must(t, "os.Stat()")
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, want 0600", filepath.Base(path+suffix), info.Mode())
 		}

@@ -10,14 +10,13 @@ import (
 
 // TestLogAndItemTogether lets the write of an item fail once its change is logged. Neither is kept.
 func TestLogAndItemTogether(t *testing.T) {
-	s, err := OpenMemory(store.Table{})
-	check.Fatal(t, "OpenMemory()", err)
+	s := check.Call(OpenMemory(store.Table{})).Must(t, "OpenMemory()")
 	defer s.Close()
 	ctx := t.Context()
 	check.Fatal(t, "Setup()", s.Setup(ctx))
 	check.Fatal(t, "StartStream()", s.StartStream(ctx))
 	c := <-s.writer
-	err = c.run(ctx, "CREATE TRIGGER broken BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'broken'); END")
+	err := c.run(ctx, "CREATE TRIGGER broken BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'broken'); END")
 	s.writer <- c
 	check.Fatal(t, "run()", err)
 	w := store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}, Item: expr.Item{{Name: "n", Value: expr.N(1)}}}

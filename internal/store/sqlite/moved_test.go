@@ -60,8 +60,7 @@ func fileThatMoves(t *testing.T) {
 	}
 	count := func(of *sqlite.Store) string {
 		t.Helper()
-		items, err := of.Read(ctx, []store.Key{bucketKey}, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(of.Read(ctx, []store.Key{bucketKey}, true)).Must(t, "Read()")
 		return items[0].Get("n").Number()
 	}
 

@@ -17,8 +17,7 @@ func TestContinuedQueriesSeek(t *testing.T) {
 	global := store.Index{Name: "global", PK: "gpk", SK: "gsk"}
 	keys := store.Index{Name: "keys", PK: "kpk", SK: "ksk", KeysOnly: true}
 	local := store.Index{Name: "local", PK: store.PK, SK: "lsk", Local: true}
-	s, err := OpenMemory(store.Table{Indexes: []store.Index{global, keys, local}})
-	check.Fatal(t, "OpenMemory()", err)
+	s := check.Call(OpenMemory(store.Table{Indexes: []store.Index{global, keys, local}})).Must(t, "OpenMemory()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", s.Close())
 	})
@@ -71,9 +70,8 @@ func planOf(t *testing.T, s *Store, q store.Query, x *store.Index) (plan []strin
 	c := <-s.writer
 	defer func() { s.writer <- c }()
 	text, args := s.layout.query(q, x)
-	explain, err := c.prepare("EXPLAIN QUERY PLAN " + text)
-	check.Fatal(t, "prepare()", err)
-	err = explain.rows(context.Background(), 4, func(row []driver.Value) error {
+	explain := check.Call(c.prepare("EXPLAIN QUERY PLAN "+text)).Must(t, "prepare()")
+	err := explain.rows(context.Background(), 4, func(row []driver.Value) error {
 		line, _ := row[3].(string)
 		plan = append(plan, line)
 		return nil

@@ -136,8 +136,7 @@ func TestProcessesShareAFile(t *testing.T) {
 		}
 	}
 	s := open(t)(sqlite.Open(path, storetest.Table))
-	items, err := s.Read(t.Context(), []store.Key{bucketKey}, true)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(s.Read(t.Context(), []store.Key{bucketKey}, true)).Must(t, "Read()")
 	const want = processes * goroutines * steps
 	if n, _ := items[0].Get("n").Int(); n != want || len(seen) != want {
 		t.Errorf("counted to %d in %d steps, want %d", n, len(seen), want)
@@ -152,8 +151,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	process, start, output := worker(t, path, 1_000_000, 2)
 	begin(t, start)
 	n := func() int64 {
-		items, err := s.Read(t.Context(), []store.Key{bucketKey}, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(s.Read(t.Context(), []store.Key{bucketKey}, true)).Must(t, "Read()")
 		n, _ := items[0].Get("n").Int()
 		return n
 	}

@@ -17,8 +17,7 @@ import (
 // connection returns a connection to a database in memory with the schema of the suite's table.
 func connection(t *testing.T) (*conn, *layout) {
 	t.Helper()
-	s, err := OpenMemory(storetest.Table)
-	check.Fatal(t, "OpenMemory()", err)
+	s := check.Call(OpenMemory(storetest.Table)).Must(t, "OpenMemory()")
 	t.Cleanup(func() {
 		check.Error(t, "Close()", s.Close())
 	})

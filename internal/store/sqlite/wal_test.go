@@ -40,8 +40,7 @@ func TestCloseLeavesAWholeFile(t *testing.T) {
 			t.Errorf("after the last Close, %s is there: %v", filepath.Base(path+suffix), err)
 		}
 	}
-	content, err := os.ReadFile(path)
-	check.Fatal(t, "os.ReadFile()", err)
+	content := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 	twin := filepath.Join(t.TempDir(), "copy.db")
 	check.Fatal(t, "os.WriteFile()", os.WriteFile(twin, content, 0o600))
 	restored := open(t)(sqlite.Open(twin, storetest.Table))
@@ -71,14 +70,12 @@ func TestCloseReleasesDescriptors(t *testing.T) {
 	}
 	dir := t.TempDir()
 	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		check.Fatal(t, "os.ReadDir()", err)
+		entries := check.Call(os.ReadDir("/proc/self/fd")).Must(t, "os.ReadDir()")
 		return len(entries)
 	}
 	before := count()
 	for i := range 20 {
-		s, err := sqlite.Open(filepath.Join(dir, fmt.Sprint(i)), storetest.Table)
-		check.Fatal(t, "sqlite.Open()", err)
+		s := check.Call(sqlite.Open(filepath.Join(dir, fmt.Sprint(i)), storetest.Table)).Must(t, "sqlite.Open()")
 		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		if _, err := s.Write(t.Context(), countUp(t)); err != nil {
 			t.Fatalf("Write() = %v", err)
@@ -120,8 +117,7 @@ func TestLogIsBounded(t *testing.T) {
 		if _, err := s.Write(t.Context(), w); err != nil {
 			t.Fatalf("Write() = %v", err)
 		}
-		info, err := os.Stat(path + "-wal")
-		check.Fatal(t, "os.Stat()", err)
+		info := check.Call(os.Stat(path+"-wal")).Must(t, "os.Stat()")
 		largest = max(largest, info.Size())
 	}
 	if largest > bound {

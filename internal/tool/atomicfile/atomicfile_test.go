@@ -32,9 +32,7 @@ func TestWriteRemovesWhatAKilledProcessLeft(t *testing.T) {
 	inUse, err := create(dir, ".state.yaml.*.tmp")
 	check.Fatal(t, "create()", err)
 	defer func() { _ = inUse.Close() }()
-	if err := Write(filepath.Join(dir, "state.yaml"), []byte("a state")); err != nil {
-		t.Fatalf("Write = %v, want nil", err)
-	}
+	check.Fatal(t, "Write", Write(filepath.Join(dir, "state.yaml"), []byte("a state")))
 	want := []string{".other.yaml.123.tmp", filepath.Base(inUse.Name()), "state.yaml", "state.yaml.tmp"}
 	slices.Sort(want)
 	if got := names(t, dir); !slices.Equal(got, want) {
@@ -69,9 +67,7 @@ func TestWritersDoNotDisturbOneAnother(t *testing.T) {
 func TestWriteKeepsPermissionsAndLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "deep", "state"), filepath.Join(dir, "link")
-	if err := Write(path, []byte("1")); err != nil {
-		t.Fatalf("Write = %v, want nil", err)
-	}
+	check.Fatal(t, "Write", Write(path, []byte("1")))
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("a new file is %v, %v, want the owner's alone", info.Mode(), err)
 	}
@@ -81,9 +77,7 @@ func TestWriteKeepsPermissionsAndLinks(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Skipf("no symbolic links: %v", err)
 	}
-	if err := Write(link, []byte("2")); err != nil {
-		t.Fatalf("Write through a link = %v, want nil", err)
-	}
+	check.Fatal(t, "Write through a link", Write(link, []byte("2")))
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("a file that was there is %v, %v, want its permissions kept", info.Mode(), err)
 	}

@@ -23,9 +23,7 @@ func TestDemoFindsABreach(t *testing.T) {
 	}()
 	generous := []zlimit.Limit{zlimit.PerMinute(requests, 120, zlimit.Burst(121)), zlimit.PerMinute(tokens, 60_000)}
 	check.Fatal(t, "Limits.Set()", r.observer.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: generous}))
-	if err := r.play(t.Context(), func(context.Context, *stage) error { return nil }); err != nil {
-		t.Fatalf("play: %v", err)
-	}
+	check.Fatal(t, "play", r.play(t.Context(), func(context.Context, *stage) error { return nil }))
 	report := r.report()
 	if !report.Proof.Exceeded || report.Proof.Excess <= 0 || report.Proof.Excess > 1 {
 		t.Errorf("proof = %+v, want an excess of up to one token", report.Proof)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 var update = flag.Bool("update", false, "write the recording")
@@ -32,9 +33,7 @@ func TestRecording(t *testing.T) {
 	}
 	got := animation(frames(screen.String()))
 	if *update {
-		if err := os.WriteFile(recording, []byte(got), 0o644); err != nil {
-			t.Fatalf("write the recording: %v", err)
-		}
+		check.Fatal(t, "write the recording", os.WriteFile(recording, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(recording)
 	if err != nil {

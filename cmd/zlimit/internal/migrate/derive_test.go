@@ -31,8 +31,7 @@ func TestDerive(t *testing.T) {
 			if *update {
 				check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(got), 0o644))
 			}
-			want, err := os.ReadFile(path)
-			check.Fatal(t, "os.ReadFile()", err)
+			want := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("derived items (-want +got):\n%s", diff)
 			}
@@ -82,8 +81,7 @@ func TestBuckets(t *testing.T) {
 		if release == "0.10.0" {
 			k.NS = "a7x3kq_w-Zs"
 		}
-		it, err := layout.DecodeBucket(find(t, derive(rulesOf(), fixture(t, release)), k.Key()))
-		check.Fatal(t, "layout.DecodeBucket()", err)
+		it := check.Call(layout.DecodeBucket(find(t, derive(rulesOf(), fixture(t, release)), k.Key()))).Must(t, "layout.DecodeBucket()")
 		// Up to 0.6 the stamp of tpm was 1.5 s older: 250 tokens of 10,000 a minute flow in.
 		tpm := int64(-1_500_000)
 		if release == "0.4" || release == "0.6" {
@@ -126,8 +124,7 @@ func TestCountsBeginAtZero(t *testing.T) {
 	if len(r.Items) != 1 || len(r.Losses) > 0 {
 		t.Fatalf("One() = %+v", r)
 	}
-	got, err := layout.DecodeBucket(it.Key.Key().Join(r.Items[0].Attributes))
-	check.Fatal(t, "layout.DecodeBucket()", err)
+	got := check.Call(layout.DecodeBucket(it.Key.Key().Join(r.Items[0].Attributes))).Must(t, "layout.DecodeBucket()")
 	for i, l := range got.Limits {
 		want := it.Limits[i]
 		if l.Consumed != 0 || l.FromChildren() != 0 || l.Tokens != want.Tokens || l.Capacity != want.Capacity {
@@ -330,10 +327,8 @@ func FuzzDerive(f *testing.F) {
 // TestFormsOfAllRecords checks that each record of the layout has a form. A record without one is lost, and its table is taken for an
 // older one.
 func TestFormsOfAllRecords(t *testing.T) {
-	keys, err := os.ReadFile("../../../../internal/layout/keys_gen.go")
-	check.Fatal(t, "os.ReadFile()", err)
-	forms, err := os.ReadFile("shape.go")
-	check.Fatal(t, "os.ReadFile()", err)
+	keys := check.Call(os.ReadFile("../../../../internal/layout/keys_gen.go")).Must(t, "os.ReadFile()")
+	forms := check.Call(os.ReadFile("shape.go")).Must(t, "os.ReadFile()")
 	parsers := regexp.MustCompile(`(?m)^func (Parse\w+Key)\(`).FindAllSubmatch(keys, -1)
 	if len(parsers) < 15 {
 		t.Fatalf("the layout has %d keys", len(parsers))

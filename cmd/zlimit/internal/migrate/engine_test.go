@@ -200,9 +200,8 @@ func TestOnEngine(t *testing.T) {
 				interrupt()
 			}
 		}
-		m, err := Start(first, c)
-		check.Fatal(t, "Start()", err)
-		err = m.Copy(first)
+		m := check.Call(Start(first, c)).Must(t, "Start()")
+		err := m.Copy(first)
 		interrupt()
 		check.Fatal(t, "Release()", m.Release(t.Context()))
 		if err == nil {
@@ -213,8 +212,7 @@ func TestOnEngine(t *testing.T) {
 	c.Report = nil
 	stop()
 	n := <-written
-	m, err := Start(t.Context(), c)
-	check.Fatal(t, "Start()", err)
+	m := check.Call(Start(t.Context(), c)).Must(t, "Start()")
 	v, err := m.Finish(t.Context())
 	if err != nil {
 		t.Fatalf("Finish() = %v, %+v", err, v)
@@ -234,8 +232,7 @@ func TestOnEngine(t *testing.T) {
 func (w *engineTables) digest(s store.Store) (sum uint64, items int) {
 	w.t.Helper()
 	for q := (store.Scan{Consistent: true}); ; {
-		page, err := s.(store.Scanner).Scan(w.t.Context(), q)
-		check.Fatal(w.t, "Scan()", err)
+		page := check.Call(s.(store.Scanner).Scan(w.t.Context(), q)).Must(w.t, "Scan()")
 		for _, item := range page.Items {
 			if store.KeyOf(item).PK == ownPartition {
 				continue
@@ -280,8 +277,7 @@ func unitsOf(after, before Counts) store.Units {
 //	make test PKG=./cmd/zlimit/internal/migrate TESTFLAGS='-run LargeOnEngine -v -migrate.items 100000'
 func TestLargeOnEngine(t *testing.T) {
 	w := newTables(t)
-	plan, err := MakePlan(t.Context(), w.config, 2000)
-	check.Fatal(t, "MakePlan()", err)
+	plan := check.Call(MakePlan(t.Context(), w.config, 2000)).Must(t, "MakePlan()")
 	t.Logf("plan: %d items, all read: %t, %d to write; copy %.0f, compare %.0f", plan.Items, plan.Exact, plan.Targets, plan.Copy, plan.Verify)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -322,8 +318,7 @@ func TestLargeOnEngine(t *testing.T) {
 	sum, items := w.digest(w.config.Target)
 	for _, again := range []string{"a second run", "a copy from the start"} {
 		began := time.Now()
-		m, err := Start(t.Context(), w.config)
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), w.config)).Must(t, "Start()")
 		before := m.Counts()
 		if again == "a copy from the start" {
 			if err := m.restart(t.Context()); !errors.Is(err, ErrGap) {

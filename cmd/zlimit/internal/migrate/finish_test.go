@@ -13,8 +13,7 @@ import (
 func TestFinishWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")
-		m, err := Start(t.Context(), w.config(&process{}))
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), w.config(&process{}))).Must(t, "Start()")
 		began := time.Now()
 		go func() {
 			time.Sleep(3 * time.Second)
@@ -54,8 +53,7 @@ func TestFinishVerifiesAgain(t *testing.T) {
 func TestFinishOfABusySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")
-		m, err := Start(t.Context(), w.config(&process{}))
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), w.config(&process{}))).Must(t, "Start()")
 		stop := make(chan struct{})
 		go func() {
 			for {

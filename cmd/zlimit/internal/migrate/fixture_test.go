@@ -22,8 +22,7 @@ var releases = []string{"0.4", "0.6", "0.7", "0.9", "0.10.0"}
 // fixture returns the items of a release, which are in DynamoDB's JSON.
 func fixture(tb testing.TB, release string) []expr.Item {
 	tb.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", release+".json"))
-	check.Fatal(tb, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile(filepath.Join("testdata", release+".json"))).Must(tb, "os.ReadFile()")
 	var raw []map[string]map[string]any
 	check.Fatal(tb, "json.Unmarshal()", json.Unmarshal(text, &raw))
 	var items []expr.Item
@@ -48,9 +47,7 @@ func valueOf(tb testing.TB, typed map[string]any) expr.Value {
 		case "S":
 			return expr.S(v.(string))
 		case "N":
-			n, err := expr.ParseNumber(v.(string))
-			check.Fatal(tb, "expr.ParseNumber()", err)
-			return n
+			return check.Call(expr.ParseNumber(v.(string))).Must(tb, "expr.ParseNumber()")
 		case "BOOL":
 			return expr.Bool(v.(bool))
 		case "NULL":

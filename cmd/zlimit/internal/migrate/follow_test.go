@@ -28,8 +28,7 @@ func TestCatchUpEnds(t *testing.T) {
 				}
 			}
 		}
-		m, err := Start(t.Context(), w.config(p))
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), w.config(p))).Must(t, "Start()")
 		check.Fatal(t, "Copy()", m.Copy(t.Context()))
 		const before = 3*batchChanges + 7
 		for range before {
@@ -86,8 +85,7 @@ func TestVerifyUnderTraffic(t *testing.T) {
 					}
 				}
 				pages := 0
-				m, err := Start(t.Context(), w.config(p))
-				check.Fatal(t, "Start()", err)
+				m := check.Call(Start(t.Context(), w.config(p))).Must(t, "Start()")
 				check.Fatal(t, "Copy()", m.Copy(t.Context()))
 				check.Fatal(t, "CatchUp()", m.CatchUp(t.Context()))
 				p.scans = func() {
@@ -107,8 +105,7 @@ func TestVerifyUnderTraffic(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 				p.killAt = p.calls + 10_000
-				v, err := m.Verify(t.Context())
-				check.Fatal(t, "Verify()", err)
+				v := check.Call(m.Verify(t.Context())).Must(t, "Verify()")
 				if len(w.changes) > 0 {
 					t.Errorf("%d changes are left: they were to happen meanwhile", len(w.changes))
 				}

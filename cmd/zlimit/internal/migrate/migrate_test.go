@@ -119,8 +119,7 @@ func TestReplay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTestbed(t, release)
 			ctx := t.Context()
-			m, err := Start(ctx, w.config(&process{}))
-			check.Fatal(t, "Start()", err)
+			m := check.Call(Start(ctx, w.config(&process{}))).Must(t, "Start()")
 			check.Fatal(t, "Copy() and CatchUp()", errors.Join(m.Copy(ctx), m.CatchUp(ctx)))
 			before := m.Counts()
 			if err := m.restart(ctx); !errors.Is(err, ErrGap) {
@@ -153,18 +152,15 @@ func TestRegistries(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTestbed(t, release)
 			check.Fatal(t, "run()", w.run(&process{}))
-			items, err := w.target.Read(t.Context(), []store.Key{
+			items := check.Call(w.target.Read(t.Context(), []store.Key{
 				layout.ResourceRegistryKey{NS: "ns"}.Key(), layout.EntityConfigRegistryKey{NS: "ns"}.Key(), layout.VersionKey{}.Key(),
-			}, true)
-			check.Fatal(t, "Read()", err)
+			}, true)).Must(t, "Read()")
 			var resources []string
 			if items[0] != nil {
-				it, err := layout.DecodeResourceRegistry(items[0])
-				check.Fatal(t, "layout.DecodeResourceRegistry()", err)
+				it := check.Call(layout.DecodeResourceRegistry(items[0])).Must(t, "layout.DecodeResourceRegistry()")
 				resources = it.Resources
 			}
-			it, err := layout.DecodeEntityConfigRegistry(items[1])
-			check.Fatal(t, "layout.DecodeEntityConfigRegistry()", err)
+			it := check.Call(layout.DecodeEntityConfigRegistry(items[1])).Must(t, "layout.DecodeEntityConfigRegistry()")
 			entities := map[string]int64{}
 			for _, r := range it.Resources {
 				entities[r.Name] = r.Entities
@@ -187,13 +183,10 @@ func TestRegistries(t *testing.T) {
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.6")
-		m, err := Start(t.Context(), w.config(&process{}))
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), w.config(&process{}))).Must(t, "Start()")
 		admits := func() bool {
-			items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-			check.Fatal(t, "Read()", err)
-			it, err := layout.DecodeVersion(items[0])
-			check.Fatal(t, "layout.DecodeVersion()", err)
+			items := check.Call(w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)).Must(t, "Read()")
+			it := check.Call(layout.DecodeVersion(items[0])).Must(t, "layout.DecodeVersion()")
 			return it.Admits("0.10.0", "0.99.0")
 		}
 		if admits() {
@@ -209,8 +202,7 @@ func TestGuard(t *testing.T) {
 func copied(t *testing.T) (*testbed, *Migration) {
 	t.Helper()
 	w := newTestbed(t, "0.7")
-	m, err := Start(t.Context(), w.config(&process{}))
-	check.Fatal(t, "Start()", err)
+	m := check.Call(Start(t.Context(), w.config(&process{}))).Must(t, "Start()")
 	check.Fatal(t, "Copy() and CatchUp()", errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context())))
 	return w, m
 }
@@ -287,8 +279,7 @@ func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.6")
 		ctx := t.Context()
-		first, err := Start(ctx, w.config(&process{}))
-		check.Fatal(t, "Start()", err)
+		first := check.Call(Start(ctx, w.config(&process{}))).Must(t, "Start()")
 		began := time.Now()
 		c, left := w.config(&process{}), []time.Duration{}
 		c.Waiting = func(other Rival) {
@@ -354,8 +345,7 @@ func TestWakes(t *testing.T) {
 		w := newTestbed(t, "0.7")
 		ctx := t.Context()
 		p := &process{}
-		first, err := Start(ctx, w.config(p))
-		check.Fatal(t, "Start()", err)
+		first := check.Call(Start(ctx, w.config(p))).Must(t, "Start()")
 		slept := false
 		p.transacts = func() {
 			if slept {
@@ -479,8 +469,7 @@ func TestUnmoved(t *testing.T) {
 func TestPlan(t *testing.T) {
 	for _, release := range releases {
 		w := newTestbed(t, release)
-		p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
-		check.Fatal(t, "MakePlan()", err)
+		p := check.Call(MakePlan(t.Context(), w.config(&process{}), 1000)).Must(t, "MakePlan()")
 		r := derive(w.rules(), contents(t, w.source))
 		lost := int64(0)
 		for _, l := range p.Losses {
@@ -539,8 +528,7 @@ func TestMigratedKinds(t *testing.T) {
 					w.add(usage.Key.Key().Join(usage.Encode()))
 					check.Fatal(t, "run()", w.run(&process{}))
 					w.check()
-					items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-					check.Fatal(t, "Read()", err)
+					items := check.Call(w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)).Must(t, "Read()")
 					if v, err := layout.DecodeVersion(items[0]); err != nil || v.ClientMinVersion != test.client {
 						t.Errorf("the target is for clients from %s, %v; want %s", v.ClientMinVersion, err, test.client)
 					} else if v.ChildrenFrom != since {

@@ -14,8 +14,7 @@ import (
 // TestPace: units are spent at the requested rate.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := newMigration(Config{Rate: 100, Target: newStore(t)})
-		check.Fatal(t, "newMigration()", err)
+		m := check.Call(newMigration(Config{Rate: 100, Target: newStore(t)})).Must(t, "newMigration()")
 		began := time.Now()
 		for range 50 {
 			check.Fatal(t, "rest()", m.calls.rest(t.Context(), m.calls.pace.owe(10)))
@@ -50,8 +49,7 @@ func TestUnits(t *testing.T) {
 						}
 					}
 				}
-				m, err := Start(ctx, w.config(first))
-				check.Fatal(t, "Start()", err)
+				m := check.Call(Start(ctx, w.config(first))).Must(t, "Start()")
 				step := func(name string, err error) {
 					t.Helper()
 					if err != nil {
@@ -100,8 +98,7 @@ func TestRate(t *testing.T) {
 		c := w.config(p)
 		c.Rate = rate
 		began := time.Now()
-		m, err := Start(t.Context(), c)
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), c)).Must(t, "Start()")
 		var copied atomic.Bool
 		defer copied.Store(true)
 		go func() {

@@ -203,8 +203,7 @@ func TestPlanInPlace(t *testing.T) {
 	for _, release := range releases {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTestbedInPlace(t, release)
-			p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
-			check.Fatal(t, "MakePlan()", err)
+			p := check.Call(MakePlan(t.Context(), w.config(&process{}), 1000)).Must(t, "MakePlan()")
 			check.Fatal(t, "run()", w.run(&process{}))
 			_, counts, err := Find(t.Context(), Config{Target: w.place})
 			if err != nil || counts[CountWritten] != p.Targets || counts[CountDeleted] == 0 || p.InPlace.Delete.Write == 0 {

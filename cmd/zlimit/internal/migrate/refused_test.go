@@ -76,16 +76,14 @@ func TestRefusedSources(t *testing.T) {
 func TestRefusedWhileCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.10.0")
-		m, err := Start(t.Context(), w.config(&process{}))
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), w.config(&process{}))).Must(t, "Start()")
 		w.put(layout.ResourceConfigKey{NS: "ns", Resource: "late"}.Key(), func(item *expr.Item) {
 			*item = append(*item, expr.Attribute{Name: "l_rpm_rsa", Value: expr.N(5)})
 		})
 		if _, err := m.Finish(t.Context()); !errors.As(err, new(*RefusedError)) {
 			t.Errorf("Finish() = %v, want a RefusedError", err)
 		}
-		items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
-		check.Fatal(t, "Read()", err)
+		items := check.Call(w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)).Must(t, "Read()")
 		if it, err := layout.DecodeVersion(items[0]); err != nil || it.ClientMinVersion != guardVersion {
 			t.Errorf("the target is for clients from %s, %v", it.ClientMinVersion, err)
 		}

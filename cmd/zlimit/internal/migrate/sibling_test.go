@@ -43,8 +43,7 @@ func (w *author) take(entity, resource string, consume map[string]int64) {
 }
 
 func (w *author) has(key store.Key) bool {
-	items, err := w.table.Read(w.Context(), []store.Key{key}, true)
-	check.Fatal(w, "Read()", err)
+	items := check.Call(w.table.Read(w.Context(), []store.Key{key}, true)).Must(w, "Read()")
 	return items[0] != nil
 }
 
@@ -562,8 +561,7 @@ func TestSiblingTable(t *testing.T) {
 			Now: func() time.Time { return later },
 		}
 		check.Fatal(t, "Target.Setup()", c.Target.Setup(t.Context()))
-		m, err := Start(t.Context(), c)
-		check.Fatal(t, "Start()", err)
+		m := check.Call(Start(t.Context(), c)).Must(t, "Start()")
 		v, err := m.Finish(t.Context())
 		if err != nil {
 			t.Fatalf("Finish() = %v, %+v", err, v)

@@ -45,8 +45,7 @@ func fill(t *testing.T, s store.Store, items []expr.Item) {
 func contents(t *testing.T, s store.Store) (items []expr.Item) {
 	t.Helper()
 	for q := (store.Scan{Consistent: true}); ; {
-		page, err := s.(store.Scanner).Scan(t.Context(), q)
-		check.Fatal(t, "Scan()", err)
+		page := check.Call(s.(store.Scanner).Scan(t.Context(), q)).Must(t, "Scan()")
 		items = append(items, page.Items...)
 		if q.Continue = page.Next; page.Next == nil {
 			return items
@@ -241,8 +240,7 @@ func (w *testbed) put(key store.Key, change func(*expr.Item)) {
 }
 
 func (w *testbed) putIn(s store.Store, key store.Key, change func(*expr.Item)) {
-	items, err := s.Read(w.t.Context(), []store.Key{key}, true)
-	check.Fatal(w.t, "Read()", err)
+	items := check.Call(s.Read(w.t.Context(), []store.Key{key}, true)).Must(w.t, "Read()")
 	item := expr.Item{}
 	if items[0] != nil {
 		item = withoutKey(items[0])

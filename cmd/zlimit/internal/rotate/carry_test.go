@@ -19,13 +19,11 @@ func (w *world) shards(l *zlimit.RateLimiter, entity string) (count int64, items
 	w.t.Helper()
 	for number := range 32 {
 		key := layout.BucketKey{NS: w.id(l), Entity: entity, Resource: "pay", Shard: number}.Key()
-		found, err := w.s.Read(w.t.Context(), []store.Key{key}, true)
-		check.Fatal(w.t, "Read()", err)
+		found := check.Call(w.s.Read(w.t.Context(), []store.Key{key}, true)).Must(w.t, "Read()")
 		if found[0] == nil {
 			continue
 		}
-		it, err := layout.DecodeBucket(found[0])
-		check.Fatal(w.t, "DecodeBucket()", err)
+		it := check.Call(layout.DecodeBucket(found[0])).Must(w.t, "DecodeBucket()")
 		count, items = max(count, it.ShardCount), items+1
 	}
 	return count, items
@@ -37,12 +35,10 @@ func (w *world) split(l *zlimit.RateLimiter, entity string) {
 	count, _ := w.shards(l, entity)
 	for number := range max(int(count), 1) {
 		key := layout.BucketKey{NS: w.id(l), Entity: entity, Resource: "pay", Shard: number}
-		items, err := w.s.Read(w.t.Context(), []store.Key{key.Key()}, true)
-		check.Fatal(w.t, "Read()", err)
+		items := check.Call(w.s.Read(w.t.Context(), []store.Key{key.Key()}, true)).Must(w.t, "Read()")
 		it, state, err := layout.ReadBucket(items[0])
 		check.Fatal(w.t, "ReadBucket()", err)
-		writes, err := key.Split(&state, nil, it.Lineage())
-		check.Fatal(w.t, "Split()", err)
+		writes := check.Call(key.Split(&state, nil, it.Lineage())).Must(w.t, "Split()")
 		_, err = w.s.Transact(w.t.Context(), writes)
 		check.Fatal(w.t, "Transact()", err)
 	}
@@ -118,8 +114,7 @@ func TestRotateServedMeanwhile(t *testing.T) {
 		check.Fatal(t, "Enable()", err)
 		w.now = w.now.Add(2 * time.Second)
 		check.Fatal(t, "Acquire()", ask("acme", 30))
-		done, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})
-		check.Fatal(t, "Run()", err)
+		done := check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})).Must(t, "Run()")
 		if want := "acme was served during the rotation, and is suspended again"; len(done.Notes) == 0 || done.Notes[0] != want {
 			t.Errorf("stopped at %s: the notes are %q, want %q", stage, done.Notes, want)
 		}
@@ -150,8 +145,7 @@ func TestRotateRaisedBudget(t *testing.T) {
 		_, err := rotate(t.Context(), w.limiter(w.s), ids[0], ids[1], func(string) {})
 		check.Fatal(t, "Run()", err)
 		w.now = w.now.Add(time.Minute)
-		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: ids[1], Resource: "pay"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: ids[1], Resource: "pay"})).Must(t, "Available()")
 		r, raised, err := hindsight.Raised(t.Context(), l, &statuses[0], w.now)
 		if want := (hindsight.Raise{Least: 200_000_000_000, Most: 200_000_000_000}); err != nil || !raised || r != want {
 			t.Errorf("Raised() of %s = %+v, %t, %v, want %+v", ids[1], r, raised, err, want)

@@ -18,8 +18,7 @@ import (
 
 func inMemory(t *testing.T) *world {
 	t.Helper()
-	s, err := memory.New(layout.Table)
-	check.Fatal(t, "memory.New()", err)
+	s := check.Call(memory.New(layout.Table)).Must(t, "memory.New()")
 	return &world{t, s, zlimit.DefaultNamespace, noon, nil}
 }
 
@@ -102,18 +101,16 @@ func TestRotateRemovedLimits(t *testing.T) {
 			note := "limit " + name + " of pay is not stored any more: acme-2 gets nothing of it"
 			if step == "" {
 				remove()
-				plan, err := Plan(t.Context(), w.limiter(w.s), "acme", "acme-2", func() time.Time { return w.now })
-				check.Fatal(t, "Plan()", err)
+				plan := check.Call(Plan(t.Context(), w.limiter(w.s), "acme", "acme-2", func() time.Time { return w.now })).Must(t, "Plan()")
 				if !slices.Contains(plan.Notes, note) || plan.Charges[0].Used[name] != 0 {
 					t.Errorf("%s: the plan notes %q and charges %v, want %q", gone, plan.Notes, plan.Charges, note)
 				}
 			}
-			done, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+			done := check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 				if now == step {
 					remove()
 				}
-			})
-			check.Fatal(t, gone+": Run()", err)
+			})).Must(t, gone+": Run()")
 			if !slices.Contains(done.Notes, note) {
 				t.Errorf("%s, removed at %q: the notes are %q", gone, step, done.Notes)
 			}
@@ -181,8 +178,7 @@ func (w *world) consumed(entity string, mixed bool) map[string]int64 {
 	for b, err := range l.Entities.Buckets(w.t.Context(), entity) {
 		check.Fatal(w.t, "Buckets()", err)
 		key := layout.BucketKey{NS: w.id(l), Entity: entity, Resource: b.Resource}.Key()
-		items, err := w.s.Read(w.t.Context(), []store.Key{key}, true)
-		check.Fatal(w.t, "Read()", err)
+		items := check.Call(w.s.Read(w.t.Context(), []store.Key{key}, true)).Must(w.t, "Read()")
 		_, state, err := layout.ReadBucket(items[0])
 		check.Fatal(w.t, "ReadBucket()", err)
 		for i := range state.Limits {

@@ -167,8 +167,7 @@ func TestOpenLeases(t *testing.T) {
 	if err := (former{t, p}).ask("acme", "pay", 1); !errors.Is(err, zlimit.ErrDisabled) {
 		t.Errorf("a request of the old ID = %v, want ErrDisabled", err)
 	}
-	looks, err := p.Entities.Get(t.Context(), "acme")
-	check.Fatal(t, "Entities.Get()", err)
+	looks := check.Call(p.Entities.Get(t.Context(), "acme")).Must(t, "Entities.Get()")
 	for b, err := range p.Entities.Buckets(t.Context(), looks.ID) {
 		check.Fatal(t, "Entities.Buckets()", err)
 		if got := b.Statuses[0].Available; got != 750 {

@@ -91,8 +91,7 @@ func TestRotateCosts(t *testing.T) {
 	}
 	want := fmt.Sprintf("Some %v write units and %v read units; %s for each level of limits, %s for each resource that was used, and %s for each child.",
 		math.Round(base.Write), math.Round(base.Read), each(1, 0, 0), each(0, 1, 0), each(0, 0, 1))
-	page, err := os.ReadFile("../../../../docs/copy.md")
-	check.Fatal(t, "ReadFile()", err)
+	page := check.Call(os.ReadFile("../../../../docs/copy.md")).Must(t, "ReadFile()")
 	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
 		t.Errorf("docs/copy.md should have: %s", want)
 	}

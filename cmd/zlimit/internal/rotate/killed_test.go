@@ -78,8 +78,7 @@ func (w *world) manual(_ zlimit.BucketChange, err error) {
 func (w *world) serves(l *zlimit.RateLimiter, entity, resource string) bool {
 	w.t.Helper()
 	key := layout.BucketKey{NS: w.id(l), Entity: entity, Resource: resource}.Key()
-	items, err := w.s.Read(w.t.Context(), []store.Key{key}, true)
-	check.Fatal(w.t, "Read()", err)
+	items := check.Call(w.s.Read(w.t.Context(), []store.Key{key}, true)).Must(w.t, "Read()")
 	return items[0] != nil && !items[0].Get(layout.AttrBucketDisabled).True()
 }
 
@@ -194,8 +193,7 @@ func TestRotateOfAnotherVersion(t *testing.T) {
 		if stop(); err == nil {
 			t.Fatal("a run that is stopped = nil")
 		}
-		e, err := l.Entities.Get(t.Context(), "acme-2")
-		check.Fatal(t, "Get()", err)
+		e := check.Call(l.Entities.Get(t.Context(), "acme-2")).Must(t, "Get()")
 		e.Metadata[StageKey] = stage
 		_, err = l.Entities.Update(t.Context(), e)
 		check.Fatal(t, "Update()", err)

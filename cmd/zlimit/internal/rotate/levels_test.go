@@ -16,21 +16,19 @@ import (
 func TestLevelsOfAResumedRun(t *testing.T) {
 	resumed := 0
 	for last := 1; ; last++ {
-		s, err := memory.New(layout.Table)
-		check.Fatal(t, "memory.New()", err)
+		s := check.Call(memory.New(layout.Table)).Must(t, "memory.New()")
 		w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		l := w.limiter(s)
 		check.Fatal(w.t, "Limits.Set()", l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "tpd=10/day@UTC")))
 		m := faulttest.NewMortal(s)
 		dying := w.limiter(m)
 		m.Kill(last, faulttest.After)
-		_, err = rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
+		_, err := rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
 		_ = dying.Close()
 		if err == nil {
 			break
 		}
-		done, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-		check.Fatal(w.t, "Run()", err)
+		done := check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(w.t, "Run()")
 		check.Fatal(w.t, "Close()", l.Close())
 		if done.Resumed == stageJoining {
 			resumed++

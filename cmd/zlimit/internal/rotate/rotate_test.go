@@ -46,9 +46,7 @@ func (w *world) limiter(s store.Store) *zlimit.RateLimiter {
 	options := append([]zlimit.Option{
 		zlimit.WithNamespace(w.namespace), zlimit.WithSetup(), zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"),
 	}, w.options...)
-	l, err := zlimit.New(w.t.Context(), store.NewHandle(s, false), options...)
-	check.Fatal(w.t, "zlimit.New()", err)
-	return l
+	return check.Call(zlimit.New(w.t.Context(), store.NewHandle(s, false), options...)).Must(w.t, "zlimit.New()")
 }
 
 // rotate runs a rotation that does not wait.
@@ -147,8 +145,7 @@ func (w *world) see() view {
 	defer l.Close()
 	v := view{map[string]int64{}, map[string][]string{}, map[zlimit.Level]zlimit.Switch{}, map[string]string{}, nil, ""}
 	for _, id := range []string{"org", "acme-2", "key-1"} {
-		e, err := l.Entities.Get(ctx, id)
-		check.Fatal(w.t, "Entities.Get()", err)
+		e := check.Call(l.Entities.Get(ctx, id)).Must(w.t, "Entities.Get()")
 		if v.Parents[id] = e.ParentID; e.Cascade {
 			v.Parents[id] += ", charged"
 		}
@@ -165,8 +162,7 @@ func (w *world) see() view {
 			}
 		}
 	}
-	old, err := l.Entities.Get(ctx, "acme")
-	check.Fatal(w.t, "Entities.Get()", err)
+	old := check.Call(l.Entities.Get(ctx, "acme")).Must(w.t, "Entities.Get()")
 	v.To = old.Metadata[ToKey]
 	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
 		check.Fatal(w.t, "Entities.Get()", err)
@@ -226,13 +222,11 @@ func stores(t *testing.T) map[string]func(t *testing.T) *world {
 	n := 0
 	return map[string]func(t *testing.T) *world{
 		"memory": func(t *testing.T) *world {
-			s, err := memory.New(layout.Table)
-			check.Fatal(t, "memory.New()", err)
+			s := check.Call(memory.New(layout.Table)).Must(t, "memory.New()")
 			return &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		},
 		"sqlite": func(t *testing.T) *world {
-			s, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"), layout.Table)
-			check.Fatal(t, "sqlite.Open()", err)
+			s := check.Call(sqlite.Open(filepath.Join(t.TempDir(), "limits.db"), layout.Table)).Must(t, "sqlite.Open()")
 			t.Cleanup(func() { _ = s.Close() })
 			return &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		},
@@ -267,8 +261,7 @@ func TestRotate(t *testing.T) {
 // TestRotateAtOnce rotates by two processes at the same time. One may fail, and what it charges is charged once. The next run finishes.
 func TestRotateAtOnce(t *testing.T) {
 	for range soak.Pick(100, 3000) {
-		s, err := memory.New(layout.Table)
-		check.Fatal(t, "memory.New()", err)
+		s := check.Call(memory.New(layout.Table)).Must(t, "memory.New()")
 		w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		w.fill()
 		var runs sync.WaitGroup
@@ -281,8 +274,7 @@ func TestRotateAtOnce(t *testing.T) {
 		}
 		runs.Wait()
 		l := w.limiter(s)
-		done, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-		check.Fatal(w.t, "Run()", err)
+		done := check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(w.t, "Run()")
 		w.reports(done)
 		check.Fatal(w.t, "Close()", l.Close())
 		if w.check(); t.Failed() {
@@ -296,8 +288,7 @@ func TestRotateAtOnce(t *testing.T) {
 func TestOneSuccessor(t *testing.T) {
 	for last := 0; last <= 60; last++ {
 		for _, how := range []faulttest.Crash{faulttest.Before, faulttest.After} {
-			s, err := memory.New(layout.Table)
-			check.Fatal(t, "memory.New()", err)
+			s := check.Call(memory.New(layout.Table)).Must(t, "memory.New()")
 			w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 			w.fill()
 			m := faulttest.NewMortal(s)
@@ -306,9 +297,8 @@ func TestOneSuccessor(t *testing.T) {
 			_, _ = rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
 			_ = dying.Close()
 			l := w.limiter(s)
-			old, err := l.Entities.Get(t.Context(), "acme")
-			check.Fatal(w.t, "Entities.Get()", err)
-			_, err = l.Entities.Get(t.Context(), "acme-2")
+			old := check.Call(l.Entities.Get(t.Context(), "acme")).Must(w.t, "Entities.Get()")
+			_, err := l.Entities.Get(t.Context(), "acme-2")
 			if begun := err == nil; begun && old.Metadata[ToKey] != "acme-2" {
 				t.Fatalf("killed at call %d: the new entity exists, and the metadata of the old one is %v", last, old.Metadata)
 			}
@@ -331,8 +321,7 @@ func TestOneSuccessor(t *testing.T) {
 // TestTwoSuccessorsAtOnce rotates to two IDs at the same time, with and without a record of the old entity. One wins.
 func TestTwoSuccessorsAtOnce(t *testing.T) {
 	for i := range soak.Pick(100, 3000) {
-		s, err := memory.New(layout.Table)
-		check.Fatal(t, "memory.New()", err)
+		s := check.Call(memory.New(layout.Table)).Must(t, "memory.New()")
 		w := &world{t, s, zlimit.DefaultNamespace, noon, nil}
 		w.fill()
 		from := "acme"
@@ -385,9 +374,8 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 	w.fill()
 	m := faulttest.NewMortal(w.s)
 	l := w.limiter(w.s)
-	dying, err := zlimit.New(t.Context(), store.NewHandle(m, false), zlimit.WithNamespace(w.namespace),
-		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))
-	check.Fatal(w.t, "zlimit.New()", err)
+	dying := check.Call(zlimit.New(t.Context(), store.NewHandle(m, false), zlimit.WithNamespace(w.namespace),
+		zlimit.WithClock(func() time.Time { return w.now }), zlimit.WithPrincipal("olga"))).Must(w.t, "zlimit.New()")
 	m.Kill(killed, how)
 	first, err := rotate(t.Context(), dying, "acme", "acme-2", func(string) {})
 	calls := m.Calls()
@@ -397,8 +385,7 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 	}
 	w.refusesNew(l)
 	w.now = w.now.Add(50 * time.Second) // requests a minute flow in meanwhile
-	done, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-	check.Fatal(w.t, "Run()", err)
+	done := check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(w.t, "Run()")
 	if killed == 0 && !done.Repeated {
 		t.Errorf("the second run says %+v, want that all was done", done)
 	}
@@ -406,8 +393,7 @@ func rotateTwice(t *testing.T, w *world, killed int, how faulttest.Crash) int {
 	if killed == 0 {
 		w.reports(first)
 	}
-	repeated, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-	check.Fatal(w.t, "Run()", err)
+	repeated := check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(w.t, "Run()")
 	w.reports(repeated)
 	check.Fatal(w.t, "Close()", l.Close())
 	w.check()

@@ -22,7 +22,7 @@ func TestServedSoon(t *testing.T) {
 		return err
 	}
 	check.Fatal(t, "Acquire()", ask("key-1"))
-	done, err := rotate(t.Context(), l, "acme", "acme-2", func(now string) {
+	done := check.Call(rotate(t.Context(), l, "acme", "acme-2", func(now string) {
 		if now != "moving child key-1" {
 			return
 		}
@@ -31,8 +31,7 @@ func TestServedSoon(t *testing.T) {
 				t.Errorf("during the rotation, a request of %s = %v, want ErrDisabled", entity, err)
 			}
 		}
-	})
-	check.Fatal(t, "Run()", err)
+	})).Must(t, "Run()")
 	if ttl := done.Served.Sub(w.now); ttl < time.Minute || ttl > 3*time.Minute {
 		t.Errorf("all processes serve it in %v", ttl)
 	}

@@ -47,8 +47,7 @@ func TestWaitGoesOn(t *testing.T) {
 		}
 		plan := func() int64 {
 			t.Helper()
-			planned, err := Plan(t.Context(), l, "acme", "acme-2", func() time.Time { return w.now })
-			check.Fatal(t, "Plan()", err)
+			planned := check.Call(Plan(t.Context(), l, "acme", "acme-2", func() time.Time { return w.now })).Must(t, "Plan()")
 			return planned.Wait
 		}
 		if got := plan(); got != 65 {
@@ -69,8 +68,7 @@ func TestWaitGoesOn(t *testing.T) {
 		if waited != c.want {
 			t.Errorf("%s: the next run waits %v, want %v", c.name, waited, c.want)
 		}
-		e, err := l.Entities.Get(t.Context(), "acme-2")
-		check.Fatal(t, "Get()", err)
+		e := check.Call(l.Entities.Get(t.Context(), "acme-2")).Must(t, "Get()")
 		if e.Metadata[SinceKey] != "" {
 			t.Errorf("%s: the record of a rotation that is done has %s", c.name, SinceKey)
 		}
