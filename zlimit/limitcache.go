@@ -271,7 +271,8 @@ func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*p
 	}
 }
 
-// join starts the read of load, or joins the one under way.
+// join returns a read that load can wait for. It returns the read under way for the same bucket, generation and consistency, unless that
+// read is late for this caller. Otherwise it starts one in the background.
 func (c *limitCache) join(ctx context.Context, b *protocol.Bucket, r reload, w *table.Sharer) *limitLoad {
 	// A read that began before a change, or before the cache was asked to forget, serves no later caller.
 	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)

@@ -215,8 +215,8 @@ const (
 	segments    = 16
 )
 
-// markAll marks the buckets of a level, and calls a function after each item, one call at a time. Items whose requests are refused need no
-// mark where that is what it is for.
+// markAll marks the buckets of a level, and calls a function after each item, one call at a time. With disables it skips items that are
+// marked as disabled already. It then marks the shards that split off during the walk.
 func (s *LimitService) markAll(ctx context.Context, at Level, disables bool, marked func()) error {
 	if at.Source() == SourceEntity {
 		return s.markShards(ctx, layout.BucketKey{NS: s.l.ns.id(), Entity: at.Entity, Resource: at.Resource}, marked)

@@ -263,11 +263,14 @@ func (d *Demand) lifeOf(limit string) int64 {
 	return d.Life
 }
 
-// GiveBack sets the amounts of a demand for an item, including amounts that are returned. The lives are the lives of the limits
-// when the amounts were taken. If a limit has started again since, a returned amount is already part of its full balance, and is
-// left out. An amount returned to a quota in a later period, or to a limit that was reset manually, is only counted. So is every
-// correction of an amount that was taken from no balance. If an operator has removed a guaranteed share since, an amount
-// to take from that part is taken from the limit itself: 5 of the share of batch in rpm are 5 of rpm.
+// GiveBack sets the amounts of a demand for an item, some of which may be returned (negative). The lives are the lives of the limits when
+// the amounts were taken. For each amount:
+//
+//   - A returned amount of a limit that has started again since is dropped: the new balance is full and already contains it.
+//   - A returned amount of an earlier period of a quota, or from before a manual reset, is only counted as usage.
+//   - A correction of an amount that was not taken from a balance is only counted, too.
+//   - An amount to take from a guaranteed share that was removed since is taken from the limit itself: 5 of the share of batch in rpm are
+//     5 of rpm.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	amounts = s.ofRest(amounts)
 	d.Amounts, d.beside = amounts, nil

@@ -1,20 +1,20 @@
 package bucket
 
-// A quota may carry what is left of a period into the next one, up to a bound. A reset then leaves the whole amount, and beside it what was
-// left of the balance, at most the bound. A debt is forgiven, as by every reset. A period in which nothing is taken leaves all that it has.
-// The item notes what was carried into the present period, [Rare.Carried]: so much may the limit hold beyond its capacity until the next edge.
+// A quota may carry what is left of a period into the next one, up to a bound. A reset then leaves the whole amount plus what was left, at
+// most the bound. It forgives a debt, as every reset does. A period in which nothing is taken leaves its whole amount. The item stores
+// what was carried into the present period, [Rare.Carried]: until the next edge, the limit may hold that much beyond its capacity.
 //
-// What is carried depends on the very balance, so the one advance over the edge asks for it. Edges that pass without a write are crossed
-// together.
+// What is carried depends on the exact balance, so the one advance over the edge requires that balance. Edges that pass without a write
+// are crossed together.
 //
-//   - A change of the limit: the former amount and bound apply to the periods that have ended by then. What the last of them left is carried
-//     up to the new bound. A limit that was of another kind carries nothing. Within a period, a lower bound cuts what was carried into it.
-//   - A grant without an end is a part of the period, and its rest is carried as the rest of the period is. A grant that ends later than the
-//     edge remains a grant, see [Grant.after], and what is left beside it is carried. So each token is left once.
-//   - A bucket that does not exist has left nothing. So an item with such a quota does not expire.
-//   - Shards cannot carry each its own rest: one may be in debt, which the rest of another would have paid, or have more left than its part
-//     of the bound while others have less. So a bucket with such a quota is not split. One that was split before carries nothing until it
-//     is merged.
+//   - A change of the limit: periods that have ended by then have the former amount and bound. What the last of them left is carried up to
+//     the new bound. A limit that was of another kind carries nothing. Within a period, a lower bound cuts what was carried into it.
+//   - A grant without an end belongs to the period, and its rest is carried with the rest of the period. A grant that ends after the edge
+//     remains a grant, see [Grant.after], and only what is left beside it is carried. So each token is carried once.
+//   - A bucket that does not exist would have left nothing. So an item with such a quota does not expire.
+//   - Shards cannot carry their own rests: one may be in debt, which the rest of another would have paid, or one may have more left than
+//     its part of the bound while others have less. So a bucket with such a quota is not split. One that was split before carries nothing
+//     until it is merged.
 
 // MaxCarry is the most that a quota can carry, as a multiple of its amount.
 const MaxCarry = 100

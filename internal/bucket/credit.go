@@ -1,25 +1,25 @@
 package bucket
 
-// The refill since the refill stamp is credit. A balance with a stamp is equivalent to the balance plus the refill since then,
-// with a later stamp, as long as the limit was not full in between. So a take leaves the stamp alone if it can, and requires:
+// The refill since the refill stamp is credit. A balance with a stamp is equivalent to a later stamp and the balance plus the refill in
+// between, unless the limit was full in between. So a take leaves the stamp alone if it can, and requires:
 //
-//   - exactly the stamp that it knows, and so the same limits and the same refill ([Unmoved]);
-//   - a balance that has the amount together with the refill ([Borrow]). The balance itself may be below zero;
-//   - that no limit which it takes from has been full since the stamp ([Below]). It could not have held the inflow.
+//   - the stamp that it knows, which implies the same limits and the same refill ([Unmoved]);
+//   - a balance that covers the amount together with the refill ([Borrow]). The balance itself may be below zero;
+//   - that no limit it takes from has been full since the stamp ([Below]), as a full limit could not have held the refill.
 //
-// Takes that know the same stamp then do not conflict. If the condition of a take fails and the stamp is the same, the limit
-// falls short at the time by which the take was decided.
+// Takes that know the same stamp then do not conflict. If the condition of a take fails and the stamp is the same, the limit falls short
+// at the time at which the take was decided.
 //
-// Let V be the latest time by which a take from a limit was decided, in the order of the writes. The item then has what an ideal
+// Proof. Let V be the latest time at which a take from a limit was decided, in the order of the writes. The item then has what an ideal
 // bucket has at V:
 //
 //   - A take at v >= V. The ideal bucket was not full between V and v, by the third condition. It has the amount, by the second one.
-//   - A take at v < V. The inflow until v is less than that until V, so the second condition asks for more than is needed. The third held
+//   - A take at v < V. The refill until v is less than that until V, so the second condition asks for more than necessary. The third held
 //     at V when that take was written, and balances only went down since.
 //   - An advance at v < V. It cuts off no balance, since that was below the capacity at V.
 //
-// Between two writes a balance only rises, so a check before each take misses no time at which the limit was full. Each limit has
-// its own V: a take that does not use a limit does not check it.
+// Between two writes a balance only rises, so a check before each take misses no time at which the limit was full. Each limit has a V of
+// its own: a take that does not use a limit does not check it.
 
 // maxCredit is the greatest age of a stamp that is left alone on credit, in milliseconds. Other processes learn the time from a
 // stamp, and distinguish this program from others by it; see [longestStale].

@@ -454,8 +454,8 @@ func (p *Plan) start(s *State, c *Config, d *Demand, expiry *lifetime, next *edg
 	return true
 }
 
-// balance plans the steps of one limit in an advance that refills from one time to another, and takes over what parts of it owe. It
-// returns the balance afterwards, based on the image, and false if the balance does not cover the demand.
+// balance plans the steps of one limit in an advance from one time to another. What other parts of the limit owe is added to the demand.
+// It returns the balance after the write, as the image predicts it. It returns false if that balance does not cover the demand.
 //
 //nolint:gocyclo // a case for each kind of limit
 func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (balance int64, ok bool) {

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// An operator may grant tokens beyond the capacity, until a time. The balance rises by them, and so does what the limit can hold.
-// The item notes that time among its edges. A write that leaves the stamp alone therefore takes nothing of a past grant.
+// A grant gives tokens beyond the capacity until a time. It raises the balance, and what the limit can hold. The end of the grant is one
+// of the edges in the item, so a write that leaves the stamp alone takes nothing of a grant that has ended.
 //
-// When the grant ends, what is left of it is gone, whatever the limit had when it was made. What was used since then, less what came back, was
-// used of the grant first. The item notes what the limit lacked to its capacity when the grant was made, and as refill flows in, less of
-// that. The balance of such a limit without the grant is thus known at any time: [State.without]. What the limit has beyond is the rest of
-// the grant. This depends on the very balance, and so the one advance over the end asks for it.
+// At the end the rest of the grant is gone, whatever the limit had when the grant was made. What was used since then, less what was
+// returned, was used of the grant first. To know the rest, the item stores what the limit lacked to its capacity when the grant was made,
+// less the refill since. That gives the balance without the grant at any time, see [State.without]; the excess is the rest. It depends on
+// the exact balance, so the one advance over the end requires that balance.
 //
-// The note is computed from the image that was read for the grant. What others take between that and the write counts as used since the grant.
+// What the limit lacked is computed from the image that was read for the grant. What others take between that read and the write counts as
+// used since the grant.
 //
-// What a lease gives back after the end may be of the grant. A lease notes the end of the grant, and how much of what it took was the
-// limit's own: [Life.Kept].
+// Tokens that a lease returns after the end may belong to the grant. So a lease stores the end of the grant, and how much it took of the
+// limit's own tokens: [Life.Kept].
 //
-// When a quota resets, the rest of a grant is kept: what the quota still has, at most the grant, as its own tokens are used
-// first. From then on the grant is that rest. So a grant is handed out once, however many edges it sees, and crossing two edges together
-// is like crossing one. A grant without an end is for the present period of a quota, and ends with it.
+// A reset of a quota keeps the rest of a grant: what the quota still has, at most the grant, as its own tokens are used first. From then
+// on that rest is the grant. So a grant is given once, however many edges it passes, and passing two edges together is like passing one. A
+// grant without an end belongs to the present period of a quota, and ends with it.
 
 // A Grant is what a limit may hold beyond its capacity.
 type Grant struct {

@@ -44,15 +44,15 @@ func (d *Demand) gift(limit string) uint64 {
 	return 0
 }
 
-// Change plans an operator's change of a bucket at a time, in one transaction of all its shards. The other limits are
-// refilled. With even, the shards are left with the same part of those and of the limits with gifts. Refill that full
-// shards could not hold belongs to the others. That asks for the balances as they were seen; else such refill is lost.
-// Limits that a shard starts have the life.
+// Change plans an operator's change of a bucket at a time, as one transaction of all its shards. It also refills the limits that the
+// operator does not change. With even, it divides those, and limits with gifts, evenly over the shards. Full shards could not hold all of
+// their refill: what they lack room for goes to the others, on condition that the balances are as seen. Otherwise that refill is lost.
+// Limits that a shard starts get the given life.
 //
-// A limit started by another program has no life to ask for, so a refund to it would not notice a reset. The item then
-// gets a new generation, for which every write asks.
+// A limit that another program started has no life, so a refund could not detect the reset. Its item then gets a new generation, which
+// every write requires.
 //
-// It returns an [*EndError] for a gift that cannot end as it is to, and an [*OverflowError]. Without an error, it returns no parts where an
+// It returns an [*EndError] for a gift that cannot end when it should, and an [*OverflowError]. It returns no parts and no error if an
 // item would have too many limits.
 func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []BalanceChange, err error) {
 	if c.HasSessions() || anyGrants(shards) { // sessions and grants end in all of them, or in none

@@ -95,15 +95,15 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 	return gets, until
 }
 
-// Merge plans that a shard takes over another one, which split off from it and is still of the same size. The plan has
-// the steps of the first shard. The second is deleted on condition that it is as given.
+// Merge plans that a shard takes over another one, which split off from it and still has the same size. The plan has the steps of the
+// remaining shard. The other one is deleted, on condition that it is as given.
 //
-// The shards become one at the later of their refill stamps, and not now: the refill of other shards belongs to all from the same time on.
-// If the stamp of the first is the later one, it gets a new one, a millisecond later, so that plans for the old share fail.
+// They become one at the later of their refill stamps, and not now: the refill of all shards counts from that time on. If the remaining
+// shard has the later stamp, it gets a stamp one millisecond later, so that plans for its former size fail.
 //
-// Takes on credit may have left the stamps alone until maxCredit after the later one. So each keeps no more than it has room for until then, or
-// until now if that is earlier. The first has the balance then that [Config.Statuses] reported for both, less what flows into both from the
-// stamp on.
+// Takes on credit may have left the stamps alone until maxCredit after the later one. So each shard keeps no more than it has room for by
+// then, or by now if that is earlier. The remaining shard gets the balance that [Config.Statuses] reported for both, less the refill of
+// both from the stamp on.
 func (p *Plan) Merge(s, other *State, now int64) {
 	at := max(other.RefilledAt, s.RefilledAt+1)
 	apart := max(at, min(now, add(max(s.RefilledAt, other.RefilledAt), maxCredit)))

@@ -114,7 +114,9 @@ type admitter struct {
 	clock      *clockAsker
 }
 
-// takeRequest is [Engine.Take].
+// takeRequest implements [Engine.Take]: it takes from all levels of a request, or from none. It fails early if the context has ended or
+// the breaker is open, since a rejection from memory makes no call that would notice. It builds the levels again while their limits
+// change, or while tokens come back, and returns ErrContended after maxRestarts attempts.
 func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) error {
 	if err := ctx.Err(); err != nil {
 		return err // a rejection from memory would not notice

@@ -8,15 +8,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// In a bucket that is used up, all processes see what flows in, and few get it. Where each request tried, nearly each would cost a failed
-// write. So a process rations what it asks for, as long as a rejection may be based on its last image. A request gets:
+// All processes see the refill of a used-up bucket, and few requests get it. If each request tried to take it, nearly each would cost a
+// failed write. So a process rations what it asks for, as long as its last image may reject requests from memory. A request may ask for:
 //
-//   - of what has flowed in since the image, the part that is the process's own, see [traffic.share];
-//   - what requests of the process leave that came before it, and are not decided yet.
+//   - the process's own part of the refill since the image, see [traffic.share];
+//   - less what earlier requests of the process, not decided yet, are about to take.
 //
-// Others have taken the rest, or it shows once the image is too old. What is rationed is a trickle: no more than flows in within the age of a
-// rejection from memory. Demands that are large beside the bucket are not rationed, unless they wait. For callers that wait, what flows in is
-// room in the queue of tokens. The process whose clock is ahead by a few milliseconds would otherwise get all of it.
+// Other processes have taken the rest, or the next image shows it. Rationing delays little: no more than the refill within the age of a
+// rejection from memory. Demands that are large compared with the bucket are rationed only if they wait. For callers that wait, the refill
+// is room in the queue of tokens. Without rationing, a process whose clock is a few milliseconds ahead would get all of it.
 
 // isRationed reports whether a process rations what an image of a shard shows.
 func (tk *taker) isRationed(l *level, s *shard, i *image, now int64) bool {

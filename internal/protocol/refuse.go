@@ -70,16 +70,16 @@ func (ju *judge) views(levels []level, seen sight) []view {
 	return views
 }
 
-// refuse returns the rejection of levels one of which falls short, from a view of all of them. The view has each
-// shard as it was seen since the request came, or recently enough for a rejection from memory. The other shards are
-// read. It first brings items in line with their configured limits, so that the reported status holds. It returns errRoom
-// when the view shows enough tokens after all, also when they flowed in while it was looked at.
+// refuse returns the rejection of levels, at least one of which falls short. It uses the known image of each shard that was seen since the
+// request came, or recently enough for a rejection from memory, and reads the other shards. It first brings items in line with their
+// configured limits, so that the reported status is correct. It returns errRoom if the images show enough tokens after all, which may have
+// been refilled meanwhile.
 //
 // An outage does not turn a rejection into another error:
-//   - A level that was proven to fall short rejects the request, though the others cannot be read.
-//   - So do the last images, however old, when the read of the shards is throttled.
-//   - A level that falls short by its configured limits rejects it, though its item cannot be brought in line.
-//   - A level that shards prove to fall short rejects it immediately: the others are reported as last seen.
+//   - If a level was proven to fall short, the request is rejected even if the other levels cannot be read.
+//   - If reads of the shards are throttled, the last images decide, however old they are.
+//   - If a level falls short by its configured limits, the request is rejected even if its item cannot be brought in line.
+//   - If shards prove that a level falls short, the request is rejected immediately, and the others are reported as last seen.
 func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error {
 	seen := ju.looks.seenFor(&levels[0]) // all of one request
 	if isByShare(errs) {

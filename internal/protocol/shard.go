@@ -87,9 +87,10 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 	return ErrContended
 }
 
-// sendInTurn sends the plan that was made from an image. Where others have come first by then, it sends one that it makes from the
-// last image. A caller that started over instead would come after all who wait, and might never be the first. It returns the image that
-// the plan was made from, and what [items.send] returns. A plan that is not to be sent is like one whose condition failed.
+// sendInTurn sends a plan that was made from an image. A plan that needs a turn waits for it. If the image has changed by then, sendInTurn
+// makes the plan again from the latest image, and keeps the turn. Starting over instead would put the caller behind all who wait, and it
+// might never be first. If the new plan is not to be sent, the result is that of a failed condition. It returns the image that the sent
+// plan was made from, and the results of [items.send].
 func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
 	if !needsTurn(t.s, t.plan) {
 		next, applied, err = t.send(ctx, i)

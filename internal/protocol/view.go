@@ -8,14 +8,13 @@ import (
 
 // A view is the known state of all shards of a bucket.
 //
-// Images of shards that were read at different times do not add up. Other processes may have moved tokens in between:
-// by a merge and a split, by a gather, or by a refund to one shard while another is charged. Added up, the images may
-// show less than the bucket ever had. So a view of several shards has the images of one batch read, or images that are
-// recent enough for a rejection from memory. The latter may miss writes of others in that time.
+// Images of shards that were read at different times cannot be added up. Other processes may have moved tokens in between: by a merge and
+// a split, by a gather, or by a refund to one shard while another is charged. The sum may then be less than the bucket ever had. So a view
+// of several shards has the images of one batch read, or images recent enough for a rejection from memory. The latter may miss writes of
+// others in that time.
 //
-// DynamoDB reads the items of a batch at moments of their own, milliseconds apart. Their counts of shards show one
-// merge or split in between, and all of them are read again. Tokens gathered or given back by others in that time may
-// be missed.
+// DynamoDB reads the items of a batch milliseconds apart. If their counts of shards differ, there was a merge or a split in between, and
+// all of them are read again. Tokens that others gathered or returned in between may be missed.
 type view struct {
 	shards []*shard // that exist, with images and states in the same order
 	images []*image
