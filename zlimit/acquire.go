@@ -12,32 +12,30 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Acquire consumes the amounts of the request, of all limits or of none. It returns a lease to settle once the real
-// cost is known. A lease that needs no settling may be dropped.
+// Acquire consumes the amounts of the request, of all limits or of none. It returns a lease, to settle once the real cost is known. A
+// lease that needs no settling may be dropped.
 //
 // Its errors are:
-//   - an [*ExceededError] when a limit falls short;
-//   - [ErrNoLimits] when no level has limits for the request;
-//   - a [*ValidationError] for a request that breaks a rule or names an unknown limit;
-//   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
-//   - an [*ItemError] when an item of the table cannot be read;
-//   - [ErrContended] when other writers were faster in every try;
-//   - [ErrClock] when the time is not known as exactly as slots need it;
-//   - the context's error when it ended.
+//   - an [*ExceededError] if a limit falls short;
+//   - [ErrNoLimits] if no level has limits for the request;
+//   - a [*ValidationError] if the request breaks a rule or names an unknown limit;
+//   - an [*UnavailableError] in an outage, unless the failure policy allows the request;
+//   - an [*ItemError] if an item of the table cannot be read;
+//   - [ErrContended] if other writers were faster in every attempt;
+//   - [ErrClock] if the time is not known as exactly as slots need it;
+//   - the context's error if the context has ended.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
-// were taken of one are given back when the other falls short. A parent is charged for the request's limits among its
-// own, perhaps none.
+// If the entity cascades to a parent, both are charged in parallel, and the strictest limit decides. If one falls short, the other gets
+// its tokens back. A parent is charged for those limits of the request that it has, perhaps for none.
 //
-// Its cost, for each bucket:
-//   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
-//     one bucket that arrive together share writes, see [WithCoalescing].
-//   - A lost race costs one write more.
-//   - A bucket seen for the first time costs a batch read before, of three read units.
-//   - A rejection costs nothing when this process has seen the buckets within the time of [WithRejectionCache].
-//     Otherwise it costs the failed write, or a consistent read where the last image of the bucket foretold it.
-//   - A change of limits costs one write more, by the first request that meets a bucket with the old ones, admitted or
-//     rejected.
+// For each bucket, Acquire costs:
+//   - one conditional write, of one write unit, if this process has used the bucket before. Many requests of one bucket that arrive
+//     together share writes, see [WithCoalescing];
+//   - one more write after a lost race;
+//   - a batch read first, of three read units, if this process has not seen the bucket;
+//   - nothing for a rejection, if this process has seen the bucket within the time of [WithRejectionCache]. Otherwise a rejection costs
+//     the failed write, or a consistent read if the last image of the bucket predicted it;
+//   - one more write if limits have changed: the first request that meets the old limits pays it, admitted or rejected.
 func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return l.acquire(ctx, OpAcquire, r, 0)
 }

@@ -34,15 +34,15 @@ type budgetAlerts struct {
 	thresholds []int
 }
 
-// WithBudgetAlerts calls a function when a budget has come to one of the thresholds, in percent of its capacity with grants: once a period
-// over the whole fleet. Budgets are quotas, session quotas and prepaid limits, of entities and of parents. The process that sees it first
-// writes an item in a conditional write, notifies observers of an [EventAlert], and calls notify in a goroutine of its own, with half a
-// minute. An error of notify is logged, and not repeated: package httplimit has a webhook that repeats calls. [UsageService.Alerts] lists
-// the alerts.
+// WithBudgetAlerts calls notify when a budget reaches one of the thresholds, in percent of its capacity with grants: once per period in
+// the whole fleet. Budgets are quotas, session quotas and prepaid limits, of entities and of parents. The first process that sees it
+// writes an item conditionally, notifies observers of an [EventAlert], and calls notify in a goroutine of its own, with a timeout of half
+// a minute. An error of notify is logged, and the call is not repeated: package httplimit has a webhook that repeats calls.
+// [UsageService.Alerts] lists the alerts.
 //
-// Every process of the fleet should have the option. A threshold costs one write unit a period, and one more for each other process that
-// comes to it later. A settlement of a token, or of a lease of a request with an ID, that charges more than was taken also costs a read
-// unit for each bucket. No caller waits for that. A budget that is crossed in an outage is noted after it.
+// Every process of the fleet should have the option. A threshold costs one write unit per period, and one more for each other process that
+// reaches it later. A settlement that charges more than was taken also costs a read unit for each bucket, if it is of a token, or of a
+// lease whose request has an ID. No caller waits for that. A threshold that is crossed during an outage is noted after it.
 func WithBudgetAlerts(notify func(context.Context, BudgetAlert) error, thresholds ...int) Option {
 	return func(o *options) { o.alerts = &budgetAlerts{notify, thresholds} }
 }

@@ -18,20 +18,17 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
-// wins as a whole. The order is the entity's for the resource, the entity's default, the resource's, the system's: see
-// [Level]. Changes reach every process within its [WithConfigTTL], and the process that makes them at
-// once. It is safe for concurrent use.
+// A LimitService keeps the stored limits of a namespace, at four levels. The first level with limits decides a request as a whole. The
+// order is: the entity's for the resource, the entity's default, the resource's, the system's; see [Level]. A change reaches every process
+// within its [WithConfigTTL], and the process that makes it immediately. It is safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on the level as read.
-// The transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
-// again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
-// a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
-// are validated before any of it: whole seconds as periods, at most 16 limits.
+// Limits are validated before any call: periods are whole seconds, and a level has at most 16 limits. Reading a level costs one consistent
+// read. Writing one costs a read and a transaction, conditional on the level as read, of the level, an audit event, and a registry if a
+// level comes or goes. A lost race costs both again. Each of the two or three items costs two write units per KB. The indexes cost one for
+// the event, two more for a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read.
 //
-// Older programs do not obey windows of limits and wider resources. The first level with one raises the version that
-// the table asks of its programs. The table then refuses older ones when they start. Once for each process, that costs
-// a read, and a write unit where it changes something.
+// Older programs do not obey windows of limits and wider resources. The first level with one raises the version required of clients: the
+// table then refuses older ones when they start. Once per process, that costs a read, and a write unit if the version changes.
 type LimitService struct{ l *RateLimiter }
 
 // Resolved are the limits that hold for an entity and a resource.

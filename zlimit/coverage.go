@@ -11,15 +11,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Coverage says which part of the buckets of a resource [UsageService.Buckets] and [UsageService.Capacity] show.
+// A Coverage reports which part of the buckets of a resource [UsageService.Buckets] and [UsageService.Capacity] show.
 //
-// On DynamoDB a bucket is listed some time after it was created. A process lists two new buckets per ten seconds. It
-// lists the others when they are first refilled, in debt or rejected. An unlisted bucket was thus used for less than
-// about a second, and neither in debt nor rejected since.
+// On DynamoDB a bucket is listed some time after it was created. A process lists two new buckets per ten seconds immediately, and the
+// others when they are first refilled, in debt or rejected. So an unlisted bucket was used for less than about a second, and was neither
+// in debt nor rejected since.
 //
-// Usage shows how many there are: an aggregator counts each entity that uses the resource, listed or not. Unlisted may
-// be too high, since a bucket may have expired within the two hours. It is too low for entities of earlier hours, and
-// of the last minute, which the aggregator may not have counted yet.
+// Unlisted is derived from usage: an aggregator counts each entity that uses the resource, listed or not. It may be too high, since a
+// bucket may have expired within the two hours. It is too low by entities of earlier hours, and of the last minute, which the aggregator
+// may not have counted yet.
 type Coverage struct {
 	Complete bool `json:"complete"` // every bucket is shown, as in SQLite and in memory
 	Used     int  `json:"used"`     // entities with usage in this hour or the one before; 0 where no aggregator counts it

@@ -26,19 +26,19 @@ type Applied struct {
 	Manager string `json:"manager,omitempty"`
 }
 
-// Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
-// they start.
-//   - Resources without limits get the declared ones.
+// Apply brings the stored limits of resources in line with an application's declarations. Applications call it when they start.
+//   - A resource without limits gets the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits whose they were.
-//   - Resources that are not declared any more keep their limits.
-//   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has one owner.
+//   - Limits that were set by other means, such as [LimitService.Set] or [LimitService.Update], stay as they are and are reported as kept,
+//     until they are deleted. A change of the failure policy alone does not change who set the limits.
+//   - A resource that is no longer declared keeps its limits.
+//   - Limits that a file of limits manages stay as they are, are reported as managed, and are logged as a warning: a resource has one
+//     owner.
 //
-// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are managed. If nothing
-// is to change it writes nothing, not even an audit event. A change costs what Set costs. Processes may call it concurrently. When they
-// declare different limits, such as two versions of an application, the last one to start prevails. An error leaves the changes before it,
-// and Apply returns them with it.
+// Apply costs a batch read of one item per resource, and a read of the managed levels if some of the resources are managed. If nothing
+// changes it writes nothing, not even an audit event. A change costs what Set costs. Processes may call it concurrently. If they declare
+// different limits, such as two versions of an application, the last one to start prevails. After an error the changes made before it
+// remain, and Apply returns them with the error.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {
 	var applied Applied
 	if s.l.closed.Load() {

@@ -12,26 +12,24 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that it had nothing at
-// all.
+// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit events stay. An
+// entity without a record is deleted in the same way. Delete returns [ErrEntityNotFound] if there was nothing at all.
 //
-// An entity with children is not deleted, which is [ErrEntityHasChildren]. A deletion and the creation of a child do
-// not both succeed, whichever is first. Delete leaves the record for last, so that calling it again finishes an
-// interrupted deletion. A request that comes meanwhile, or later, starts a new bucket of full limits, so revoke the
-// access of the entity first.
+// It returns [ErrEntityHasChildren] for an entity with children. Of a deletion and a concurrent creation of a child, only one succeeds.
+// Delete removes the record last, so calling it again finishes an interrupted deletion. A request meanwhile or later starts a new bucket
+// with full limits, so revoke the access of the entity first.
 //
-// The cost is:
+// It costs:
 //   - a consistent read of all items under the entity's key;
 //   - a read and a transaction for each resource with limits of its own, see [LimitService];
-//   - a consistent read of a bucket for each resource with limits, with limits or usage of the entity, or with use of
-//     it seen by this process;
+//   - a consistent read of a bucket for each resource that has limits, that the entity has limits or usage for, or that this process has
+//     seen it use;
 //   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
-//   - a transaction of the record and its event, two write units and one for an index; with a parent also of the item
-//     under the parent's key that lists the entity;
-//   - for the children a consistent query under the entity's key, and two queries of an index.
+//   - a transaction of the record and its event: two write units, and one for an index. With a parent it also has the item under the
+//     parent's key that lists the entity;
+//   - for the children, a consistent query under the entity's key, and two queries of an index.
 //
-// The index, perhaps moments behind, finds a bucket of another resource, and a child that another program created.
+// A bucket of any other resource, and a child that another program created, are found in the index, which may lag by moments.
 func (s *EntityService) Delete(ctx context.Context, id string) error {
 	if err := s.check(id); err != nil {
 		return err

@@ -12,31 +12,31 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// SetParent moves an entity with everything below it to another parent, or to none if the parent is "". The parent must
-// have a record. Whether the parent is charged does not change: [Entity.Cascade] decides.
+// SetParent moves an entity, with everything below it, to another parent, or to none if the parent is "". The parent must have a record.
+// [Entity.Cascade] does not change: it decides whether the parent is charged.
 //
-// Nothing that was charged before moves. An open lease is settled with the parents from which its tokens were taken.
-// What it takes later is taken from the new ones.
+// Earlier charges do not move. An open lease is settled with the parents from which its tokens were taken. What it takes later is taken
+// from the new ones.
 //
-// First the record is changed. Then the buckets of the entity are stamped, so that the next write of any process on
-// them fails, and no process waits for its [WithConfigTTL]. The report says when the move is complete everywhere: an
-// entity without limits for a resource has no bucket to stamp, and a process may create a bucket meanwhile. The call
-// may be repeated, and resumes where it was interrupted. An audit event records who moved the entity, and from where.
+// SetParent first changes the record. Then it stamps the buckets of the entity, so that the next write of any process on them fails, and
+// no process waits for its [WithConfigTTL]. The report says when the move is complete everywhere: an entity without limits for a resource
+// has no bucket to stamp, and a process may create a bucket meanwhile. A repeated call resumes where the former one was interrupted. An
+// audit event records who moved the entity, and from where.
 //
-// SetParent returns [ErrEntityNotFound] for an entity or a parent without a record, and a [*ValidationError] for a
-// broken rule. An entity cannot be moved below itself. Nor may the chain above any entity become longer than 8,
-// including the entity. A child that is created below at the same time may make one longer: its requests then fail with
-// that error. It is safe for concurrent use.
+// It returns [ErrEntityNotFound] if the entity or the parent has no record, and a [*ValidationError] for a broken rule. An entity cannot
+// be moved below itself. No chain may become longer than 8 entities. A child that is created below at the same time may make a longer one:
+// its requests then fail with that error. It is safe for concurrent use.
 //
 // It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for the list of the
-// entity's children. If there are some, each entity above the former parent is read as well. If the entity comes to lie deeper, each
-// entity below it costs such a list, too.
+// entity's children. With children, each entity above the former parent is read as well. If the entity moves deeper, each entity below it
+// costs such a list, too.
 //
-// The first move raises the version that the table asks of its programs to 0.17.0, see [LimitService]: clients before charge the former parent.
+// The move is one transaction. It costs two write units per KB for each of these: the records of the entity and of the parent, the items
+// that list the child under the keys of both parents, the audit event, and a check of each further entity above. The indexes cost five
+// more. An index then lists the buckets, at half a read unit per 4 KB. Each bucket costs a write unit, and reads of the levels of its
+// entity.
 //
-// The move is one transaction. Two write units per KB each cost the records of the entity and of the parent, the items that list the child
-// under the keys of both parents, the audit event, and a check of each further entity above. The indexes cost five. An index then lists the
-// buckets, at half a read unit per 4 KB. Each bucket costs a write unit, and reads of the levels of its entity.
+// The first move raises the version required of clients to 0.17.0, see [LimitService]: older clients would charge the former parent.
 func (s *EntityService) SetParent(ctx context.Context, entity, parent string) (SwitchReport, error) {
 	if err := s.check(entity); err != nil {
 		return SwitchReport{}, err

@@ -165,17 +165,17 @@ func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
 
-// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens. The
-// next period then has its amount and what was carried, which [Status.Carried] shows. A debt is forgiven, and is not subtracted from the
-// next period. Periods without requests leave their whole amount, but nothing is left of the time before the first request. With a month of
-// 25 dollars, a bucket that may carry 50 holds 75 at most:
+// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens.
+// The next period then has its amount plus what was carried, which [Status.Carried] shows. A debt is forgiven, and not subtracted from the
+// next period. A period without requests leaves its whole amount, but nothing is left of the time before the first request. With a month
+// of 25 dollars, a bucket that may carry 50 holds at most 75:
 //
 //	USD("usd", 25, PerMonth).CarryOver(50 * int64(price.Dollar)) // usd=25/month@UTC carry 50
 //
-// A quota carries at most a hundred times its amount, and has neither windows nor guaranteed shares. Its bucket never expires, and is not split
-// into shards: one item bears a thousand writes a second. A bucket that was split before carries nothing until its shards are merged. The first
-// stored limit of this kind raises the version that the table asks of its programs to 0.17.1, see [LimitService]. To zae-limiter it is a quota
-// that carries nothing.
+// A quota carries at most a hundred times its amount, and has neither windows nor guaranteed shares. Its bucket never expires, and is not
+// split into shards: one item bears a thousand writes a second. A bucket that was split before carries nothing until its shards are
+// merged. The first stored limit of this kind raises the version required of clients to 0.17.1, see [LimitService]. zae-limiter treats it
+// as a quota that carries nothing.
 func (l Limit) CarryOver(tokens int64) Limit {
 	l.Carry = tokens
 	return l
@@ -272,15 +272,15 @@ func (l Limit) Floor(priority string, percent int) Limit {
 }
 
 // Share returns the limit with a further guaranteed share: this percentage of the limit, from 1 to 99, is reserved for requests of a
-// priority. Shares are part of its capacity and of its refill, so all requests together get what the limit allows. A request of the
-// priority takes from the share if it holds the whole amount. Otherwise it takes from the rest, above the [Limit.Floor] of its priority,
-// which is part of the rest. It takes of one of them.
+// priority. Shares are part of the capacity and of the refill, so all requests together still get what the limit allows. A request of the
+// priority takes its whole amount from the share if that has it. Otherwise it takes the whole amount from the rest of the limit, above the
+// [Limit.Floor] of its priority, which is part of the rest.
 //
-// While such requests ask, they are admitted at least at that part of the rate. What they leave unused is lost to the others. The share has to
-// hold the largest request that it is for: one above its capacity takes of the rest. Corrections of a lease go to where its tokens are from.
+// While such requests ask, they are admitted at least at that part of the rate. What they leave unused is lost to others. The share must
+// hold the largest request that it is for: a larger one takes from the rest. Corrections of a lease go to where its tokens came from.
 //
-// A share that is added to a limit begins empty. The first stored limit with a share raises the version that the table asks of its programs to
-// 0.17.1, see [LimitService]. Session quotas, soft and shadow limits have none, and windows of such a limit multiply it.
+// A share that is added to a limit begins empty. Session quotas, soft and shadow limits cannot have shares, and windows of a limit
+// multiply them. The first stored limit with a share raises the version required of clients to 0.17.1, see [LimitService].
 func (l Limit) Share(priority string, percent int) Limit {
 	return l.withFloor(priority, 0, percent)
 }

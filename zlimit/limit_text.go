@@ -23,24 +23,26 @@ func (l Limit) MarshalText() ([]byte, error) {
 	return []byte(l.String()), nil
 }
 
-// UnmarshalText sets the limit to the one that a text says, for configuration and [flag.TextVar]: NAME=CAPACITY[:REFILL]/PERIOD.
-// The limit holds CAPACITY tokens, and REFILL of them flow in per PERIOD; CAPACITY of them where REFILL is left out. A
-// number may have its digits in groups, as in 10_000, or end in k, M or G. PERIOD is s, min, h, d or w, such a word as second
-// or minutes, or a duration such as 90s, 1h30m or 2d.
+// UnmarshalText parses a limit, for configuration and [flag.TextVar]. The form is NAME=CAPACITY[:REFILL]/PERIOD: the limit holds CAPACITY
+// tokens, and REFILL of them are refilled per PERIOD, by default CAPACITY. A number may group its digits, as in 10_000, or end in k, M or
+// G. PERIOD is s, min, h, d or w, a word such as second or minutes, or a duration such as 90s, 1h30m or 2d.
 //
-// A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a
-// day from 1 to 31. The last day of a shorter month stands for a missing one. The first day may be left out, and T08:30
-// may follow, for a time other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron]. After TIMES, carry AMOUNT is what at
-// most is carried into the next period, see [Limit.CarryOver]. A session quota is
-// NAME=AMOUNT/session:LENGTH, see [Session], and a prepaid limit NAME=AMOUNT/never, see [Prepaid].
+// A quota is NAME=AMOUNT/TIMES. TIMES are one of
+//   - day@ZONE;
+//   - week@ZONE:DAY, with a day from mon to sun;
+//   - month@ZONE:DAY, with a day from 1 to 31. In a shorter month the last day stands for a missing one;
+//   - cron "PATTERNS"@ZONE, see [Cron].
 //
-// Windows may follow: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota. Floors
-// follow: floors PRIORITY=PERCENT, see [Limit.Floor], or PRIORITY=PERCENT+SHARE, see [Limit.Share]. At the end stands soft or shadow, see
-// [Limit.Soft] and [Limit.Shadow].
+// The day may be left out for the first one. T08:30 may follow it, for a time other than midnight. After TIMES, carry AMOUNT is the most
+// that is carried into the next period, see [Limit.CarryOver]. A session quota is NAME=AMOUNT/session:LENGTH, see [Session], and a prepaid
+// limit NAME=AMOUNT/never, see [Prepaid]. Slots are NAME=NUMBER slots/TERM, such as "workers=20 slots/30s", see [Slots].
 //
-// Slots are NAME=NUMBER slots/TERM, such as "workers=20 slots/30s", see [Slots].
+// Further parts may follow in this order:
+//   - windows: when "PATTERN"@ZONE CHANGE, see [Limit.When]. Without @ZONE they are in UTC, or in the zone of the quota;
+//   - floors PRIORITY=PERCENT, see [Limit.Floor], or PRIORITY=PERCENT+SHARE, see [Limit.Share];
+//   - soft or shadow, see [Limit.Soft] and [Limit.Shadow].
 //
-// Anything else is a [*ValidationError], and leaves the limit as it is.
+// Any other text is a [*ValidationError], and does not change the limit.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := grammar.ParseLimit(string(text))
 	if err != nil {

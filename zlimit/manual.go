@@ -114,21 +114,20 @@ type TopUpRequest struct {
 	OperationID string `json:"operation_id,omitempty"`
 }
 
-// TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is
-// counted.
+// TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is counted.
 //
-// With [TopUpRequest.Until] the limit can hold that much more until then: see [Status.Granted]. At that time the
-// rest of the grant is gone, whatever the limit had when it was made. What was used since then was used of the grant
-// first. If a quota resets before, the rest of the grant carries over: what the quota still has, at most the grant.
-// Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that refills
-// is filled at most to its capacity. What does not fit is not added, and [LimitChange.Added] reports what was.
+// [TopUpRequest.Until] makes it a grant: the limit can hold that much more until then, see [Status.Granted]. At that time the rest of the
+// grant is gone, whatever the limit had when it was made. What was used since then was used of the grant first. If a quota resets before,
+// the rest of the grant carries over: what the quota still has, at most the grant.
 //
-// All grants of a limit end together. A different end, or no end for a session quota without an open session, is a
-// [*ValidationError] that names the present end. A bucket that does not exist is created if more than its capacity is
-// granted.
+// Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that refills is filled to its
+// capacity at most. What does not fit is not added, and [LimitChange.Added] reports what was.
 //
-// In costs and errors, too, it is otherwise as [LimitService.Reset]. Repeated with one operation ID, it adds once, also
-// after a call that failed with [UnavailableError.Unknown]. It is safe for concurrent use.
+// All grants of a limit end together. A different end, or no end for a session quota without an open session, is a [*ValidationError] that
+// names the present end. A bucket that does not exist is created if more than its capacity is granted.
+//
+// It costs the same as [LimitService.Reset], and returns the same other errors. Calls with the same operation ID add once, also after a call that failed with
+// [UnavailableError.Unknown]. It is safe for concurrent use.
 func (s *LimitService) TopUp(ctx context.Context, r TopUpRequest) (BucketChange, error) {
 	if err := r.validate(); err != nil {
 		return BucketChange{}, err

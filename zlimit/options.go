@@ -162,19 +162,18 @@ func WithDefaultLimits(limits ...Limit) Option {
 	return func(o *options) { o.defaults = slices.Clone(limits) }
 }
 
-// WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
-// the store. The default is 250 ms. Such a rejection costs nothing. The rejection and its wait ignore tokens that other
-// processes took or gave back within the last d. A request is never admitted by such a view. With 0 the store decides
-// every rejection, as long as it answers.
+// WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without a call. The default is 250
+// ms. Such a rejection costs nothing. It ignores tokens that other processes took or returned within the last d, and so does its reported
+// wait. A view never admits a request. With 0 the store decides every rejection, as long as it answers.
 //
-// Many processes may race for what flows into a limit that is used up. While at least a quarter of the requests of a process
-// fall short, the process counts on its part of what has flowed in since that view, less what its earlier requests are about
-// to take. Others have mostly taken the rest. There, and once a request has found room that others took, two shards of a
-// split bucket decide. Such a rejection may come up to d too early.
+// Many processes may compete for the refill of a used-up limit. While at least a quarter of its requests fall short, a process counts on
+// its own part of the refill since that view, less what its earlier requests are about to take: others have mostly taken the rest. Then,
+// and once a request has found that others took what it expected, two shards of a split bucket decide. Such a rejection may come up to d
+// too early.
 //
-// While DynamoDB throttles the reads of a bucket, the last view of this process rejects, at any age. It rejects when it
-// falls short with all refill since. Tokens that others gave back meanwhile are not known. The process looks again
-// every 3 s at least. With 0 a request waits for that, and is rejected by the last view after seven throttles in a row.
+// While DynamoDB throttles the reads of a bucket, the last view of this process rejects at any age, if it falls short even with the whole
+// refill since. It does not know of tokens that others returned meanwhile. The process reads the bucket again at least every 3 s. With 0 a
+// request waits for that read, and is rejected by the last view after seven throttles in a row.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // Tuning has the settings that hardly any program changes. A field that is 0 leaves its setting as it is.
@@ -236,18 +235,17 @@ const byStore = -1
 // Up to there sharing would only make requests wait.
 const sharedAfter = 8
 
-// WithCoalescing makes the requests of this process share writes as early as possible. A request that arrives during a
-// write of its bucket waits for its end. It shares the next write with all others that wait. One write unit is then
-// enough for all requests of a bucket that arrive during a call. The bucket may belong to one busy entity, or to a
-// parent of many children. A request waits for two calls at most instead of one.
+// WithCoalescing makes the requests of this process share writes as early as possible. A request that arrives during a write of its bucket
+// waits for the end of that write, and shares the next one with all others that wait. So one write unit is enough for all requests of a
+// bucket that arrive during a call. The bucket may belong to one busy entity, or to a parent of many children. A request waits for two
+// calls at most instead of one.
 //
-// By default requests share writes when eight writes of their bucket are in flight, so requests of a bucket that is not
-// crowded do not wait. A crowded bucket, too, is written by one call at a time. In either case each request is admitted
-// or rejected, and settled, by itself. Requests are admitted in the order of arrival, as long as they fit. Requests
-// that settle share writes, too. A store in memory is written immediately, and shares nothing by default.
+// By default requests share writes only while eight writes of their bucket are in flight, so requests of a bucket that is not crowded do
+// not wait. They share as early as with this option if DynamoDB throttles the bucket's key and other processes write it often, too. A
+// crowded bucket is always written by one call at a time. A store in memory is written immediately, and shares nothing by default.
 //
-// By default, requests of a bucket share writes just as early in one case: DynamoDB throttles its key, and other
-// processes write it often, too.
+// In either case each request is admitted, rejected and settled by itself. Requests are admitted in the order of arrival, as long as they
+// fit. Requests that settle share writes, too.
 func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 
 // WithoutCoalescing gives each request its own write, however many concurrent requests a bucket has. A request whose
@@ -262,22 +260,23 @@ func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 }
 // an outage after 15 seconds.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
-// WithDecisionTimeout bounds the time in which a request is decided, with all of its reads, writes, throttles and
-// retries. A request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted, and
-// its calls continue in the background for up to 5 seconds. It may then be counted after all, and holds no slots. Under
-// [PolicyBlock] its calls are cancelled. It fails with an [*UnavailableError], whose Unknown says whether a write was
-// sent. The bound applies to [RateLimiter.Acquire] and [RateLimiter.Do], and not to a context that ends before.
+// WithDecisionTimeout bounds the time to decide a request, with all of its reads, writes, throttles and retries. The failure policy
+// decides a request that takes longer:
 //
-// If requests in a row are late, and none is in time, the policy decides the next ones immediately. The limiter then
-// tries one request in every two of these times, until one is in time; under PolicyAllow no caller waits for it. After
-// a pause of two of these times all requests are tried again. A store that is always slower leaves nearly all other
-// requests uncounted under PolicyAllow, and needs a longer bound.
+//   - Under [PolicyAllow] it is admitted uncounted, and its calls continue in the background for up to 5 seconds. It may still be counted
+//     then, and holds no slots.
+//   - Under [PolicyBlock] its calls are cancelled, and it fails with an [*UnavailableError], whose Unknown says whether a write was sent.
 //
-// The default, for 0, is 250 ms under PolicyAllow. Calls usually take a few milliseconds, and much slower ones hardly
-// decide better than the policy. A key that DynamoDB throttles under many requests is no outage. Its requests wait
-// longer by default, since the policy would admit what their bucket rejects. The default is none under PolicyBlock,
-// where a caller that waits may still be admitted, and loses nothing. A store in memory answers immediately, and needs
-// no bound.
+// The bound applies to [RateLimiter.Acquire] and [RateLimiter.Do]. A context that ends before it ends the call.
+//
+// If several requests in a row are late, the policy decides the next ones immediately. The limiter then tries one request in every two of
+// these times, until one is in time; under PolicyAllow no caller waits for it. After a pause of two of these times all requests are tried
+// again. If the store is always slower than the bound, nearly all requests are uncounted under PolicyAllow: set a longer one.
+//
+// The default, for 0, is 250 ms under PolicyAllow. Calls usually take a few milliseconds, and a decision after much longer is hardly
+// better than the policy's. Requests for a key that DynamoDB throttles wait longer by default: that is no outage, and the policy would
+// admit what their bucket rejects. Under PolicyBlock there is no bound by default, since a caller that waits may still be admitted, and
+// loses nothing. A store in memory answers immediately, and needs no bound.
 func WithDecisionTimeout(d time.Duration) Option { return func(o *options) { o.decision = d } }
 
 // allowDecision is the default of [WithDecisionTimeout] under [PolicyAllow].

@@ -8,20 +8,17 @@ import (
 	"time"
 )
 
-// Patch sets single limits of a level, and leaves the others unchanged. Limits of those names are replaced, and other
-// ones are added.
+// Patch sets single limits of a level, and leaves the others unchanged. It replaces limits of the same names, and adds the others.
 //
-// A level has either limits of its own, or all limits of the next wider one. So a level without limits gets a copy of
-// the others of the wider one. From then on it does not follow changes of the wider level: [LimitService.Inherit]
-// copies them again. The wider level of an entity and a resource is the first with limits among the entity's default,
-// the resource and the system. A resource's wider level is the system. The copy is stored as limits of the level, so
-// other programs read it as they do.
+// A level has either limits of its own, or all limits of the next wider level. So Patch of a level without limits also copies the other
+// limits of the wider level. From then on the level does not follow changes of the wider one: [LimitService.Inherit] copies them again.
+// The wider level of an entity and a resource is the first with limits of these: the entity's default, the resource, the system. A
+// resource's wider level is the system. The copies are stored as limits of the level, so other programs read them as they do others.
 //
-// An entity's default comes before the limits of every resource, so it has no wider level. Patch and
-// [LimitService.Exclude] change one that has limits, and return [ErrNoLimits] otherwise.
+// An entity's default comes before the limits of every resource, so it has no wider level. Patch and [LimitService.Exclude] change a
+// default that has limits, and return [ErrNoLimits] otherwise.
 //
-// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels if the level has no
-// limits.
+// Patch costs what [LimitService.Update] costs. If the level has no limits, it costs one more consistent read, of up to three levels.
 func (s *LimitService) Patch(ctx context.Context, at Level, limits ...Limit) error {
 	if len(limits) == 0 {
 		return nothingGiven("limits")

@@ -30,28 +30,26 @@ func SettleExactly() SettleOption { return func(o *settleOptions) { o.exactly = 
 // [*SettledError]. It is for a caller that settles each token once, and costs what [Lease.Commit] costs.
 func SettleTrusted() SettleOption { return func(o *settleOptions) { o.trusted = true } }
 
-// Settle settles a lease that another process, or this one, has handed on by [Lease.Token]. The actual amounts are what
-// was consumed in all, in tokens. A limit that they leave out keeps what the lease has, and 0 gives everything back. The
-// corrections are the same as by [Lease.Adjust] and [Lease.Commit], on every bucket that was charged: unchecked, so that a
-// limit may be left in debt.
+// Settle settles a lease that this process or another one has handed on by [Lease.Token]. The actual amounts are the total consumption, in
+// tokens. A limit that they leave out keeps what the lease took, and 0 gives everything back. Every charged bucket is corrected as by
+// [Lease.Adjust] and [Lease.Commit]: without a check, so that a limit may be left in debt.
 //
-// A token is settled once, by whichever process comes first. A second settlement with the same amounts returns nil, and
-// changes nothing. With other amounts it is a [*SettledError]. After the end of the token's lifetime it is an
-// [ErrTokenExpired], and the lease keeps what it has taken.
+// A token is settled once, by the process that comes first. A second settlement with the same amounts changes nothing and returns nil.
+// With other amounts it returns a [*SettledError]. After the token's lifetime it returns [ErrTokenExpired], and the lease keeps what it
+// took.
 //
-// Settle writes a record, which is kept for a day longer than the token. Then it corrects the buckets. A process that is
-// killed in between leaves the tokens taken that it would have given back; nothing is given back twice. More consumption
-// than the lease has taken is written in one transaction with the record, so that it is not lost. [SettleExactly] does so
-// for every settlement, and [SettleTrusted] writes no record.
+// Settle first writes a record, which is kept for a day longer than the token. Then it corrects the buckets. If a process is killed in
+// between, the tokens that it would have given back remain taken; nothing is given back twice. Consumption beyond what the lease took is
+// written in one transaction with the record, so that it is not lost. [SettleExactly] does so for every settlement, and [SettleTrusted]
+// writes no record.
 //
-// A [*ValidationError] is for a token of another form or namespace, and for an actual amount of a limit that the lease
-// does not have. An [*UnavailableError] whose Unknown is false, an [*ItemError] or [ErrContended] means that at least one
-// of the writes did not happen. If none did, the token stays open for another call. Settle goes on for up to 5 seconds
-// after the context ends.
+// It returns a [*ValidationError] for a token of another form or namespace, and for an amount of a limit that the lease does not have. An
+// [*UnavailableError] whose Unknown is false, an [*ItemError] or [ErrContended] means that at least one of the writes did not happen. If
+// none did, the token stays open for another call. Settle goes on for up to 5 seconds after the context ends.
 //
-// It costs a write for the record, of two units with its index, and one for each bucket with a correction. The
-// transaction costs two units for each of them, and one for the index. A process that does not know a bucket reads it
-// first, as [RateLimiter.Acquire] does. It is safe for concurrent use.
+// It costs a write for the record, of two units with its index, and one write for each bucket with a correction. The transaction costs two
+// units for each of them, and one for the index. A process that does not know a bucket reads it first, as [RateLimiter.Acquire] does. It
+// is safe for concurrent use.
 func (l *RateLimiter) Settle(ctx context.Context, token string, actual Consumption, opts ...SettleOption) error {
 	var o settleOptions
 	for _, opt := range opts {

@@ -13,28 +13,24 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// AcquireAll consumes the amounts of several requests, of all of them or of none. It is for work that names several
-// resources itself, such as a step of an agent that asks two models and a tool, of one entity or of several. It returns
-// a lease for each request, in their order.
+// AcquireAll consumes the amounts of several requests, of all of them or of none. It returns a lease for each request, in their order. It
+// is for work that uses several resources, such as a step of an agent that asks two models and a tool, for one entity or several.
 //
-// Each bucket is charged once, with the sum of what the requests ask of it: also one of a parent or of a wider resource
-// that several of them share. Two requests may be of one entity and resource. A rejection is an [*ExceededError] with
-// the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
+// Each bucket is charged once, with the sum of what the requests take from it, also if several of them share a parent or a wider resource.
+// Two requests may be of one entity and resource. A rejection takes nothing, and is an [*ExceededError] with the limits of all buckets.
+// Its statuses name entity and resource, and Requested is the sum.
 //
-// At most 16 requests are admitted together, of at most 64 buckets. All of them have the same [Request.Priority]. They
-// may bring limits of their own, see [Request.Limits]. Requests of one bucket must bring the same ones, or be without;
-// others are a [*ValidationError]. So is a list without requests. Soft limits, shadow limits, slots and bypasses work as
-// in [RateLimiter.Acquire]. In an outage the requests are admitted uncounted where the failure policy of each of them
-// allows it.
+// A call admits at most 16 requests, of at most 64 buckets. All of them must have the same [Request.Priority]. They may bring limits of
+// their own, see [Request.Limits]: all requests of one bucket bring the same ones, or none do. Otherwise AcquireAll returns a
+// [*ValidationError], as it does for a list without requests. Soft limits, shadow limits, slots and bypasses work as in
+// [RateLimiter.Acquire]. In an outage the requests are admitted uncounted if the failure policy of each of them allows it.
 //
-// With [MaxWait], requests that are rejected wait until all limits should have enough, and are tried again, until the
-// time is over. They hold nothing meanwhile and have no place in a queue: callers of [RateLimiter.Wait] at the same
-// limits come first. Each try costs what a call without a wait costs, and there are at most ten a second. Without
-// MaxWait, AcquireAll does not wait.
+// With [MaxWait], rejected requests wait until all limits should have enough, and are tried again until it ends. They hold
+// nothing meanwhile and have no place in a queue: callers of [RateLimiter.Wait] at the same limits come first. Each attempt costs what a
+// call without a wait costs, and there are at most ten a second. Without MaxWait, AcquireAll does not wait.
 //
-// Other errors are the same as for [RateLimiter.Acquire]; a [*ValidationError] names the request by its index. It costs
-// what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
-// [RateLimiter.Stats] count each request.
+// Other errors are the same as for [RateLimiter.Acquire]; a [*ValidationError] names the request by its index. For each bucket it costs
+// what Acquire costs, whatever the number of requests: one write, all in parallel. Observers and [RateLimiter.Stats] count each request.
 func (l *RateLimiter) AcquireAll(ctx context.Context, requests []Request, opts ...WaitOption) (*Leases, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed

@@ -37,19 +37,17 @@ type leaseToken struct {
 	receipt   *protocol.Receipt // nil for a lease of an outage, of which nothing is corrected
 }
 
-// Token returns the lease as data, and closes it in this process: afterwards every method that would change something
-// returns [ErrLeaseClosed]. Any process settles the token once, within the lifetime, by [RateLimiter.Settle]. A lease
-// whose token is never settled keeps its tokens taken, like a dropped lease.
+// Token returns the lease as data, and closes it in this process: afterwards every method that would change something returns
+// [ErrLeaseClosed]. Any process settles the token once, within the lifetime, by [RateLimiter.Settle]. If the token is never settled, its
+// tokens stay taken, as after a dropped lease.
 //
-// A token has letters, digits, dots, dashes and underscores, and at most [MaxTokenSize] bytes; about 300 for two limits
-// of one bucket. It has the buckets, shards, amounts and periods of quotas that the lease was taken from, and the
-// corrections that [Lease.Adjust] has recorded. It is neither signed nor encrypted: who can change a token can give
-// tokens back to any bucket of the namespace. A service that hands tokens to its clients signs them, and checks the
-// signature before it settles.
+// A token consists of letters, digits, dots, dashes and underscores. It has at most [MaxTokenSize] bytes, and about 300 for two limits of
+// one bucket. It contains the buckets, shards, amounts and periods of quotas that the lease was taken from, and the corrections recorded
+// by [Lease.Adjust]. It is neither signed nor encrypted: anyone who can change a token can return tokens to any bucket of the namespace. So a
+// service that hands tokens to its clients signs them, and checks the signature before it settles.
 //
-// The lifetime is from [MinTokenTime] to [MaxTokenTime]; another one is a [*ValidationError]. So is a lease that holds
-// slots, since slots end with their process, and one whose token would be too long. The lease stays open then. Token
-// does no I/O, and costs nothing.
+// Token returns a [*ValidationError] for a lifetime outside of [MinTokenTime] to [MaxTokenTime], for a lease that holds slots, which end
+// with their process, and for a lease whose token would be too long. The lease stays open then. Token does no I/O, and costs nothing.
 func (le *Lease) Token(lifetime time.Duration) (string, error) {
 	if lifetime < MinTokenTime || lifetime > MaxTokenTime {
 		reason := fmt.Sprintf("must be from %v to %v", MinTokenTime, MaxTokenTime)

@@ -80,21 +80,18 @@ type UsageQuery struct {
 	Limit    int       `json:"limit"`         // snapshots to yield at most; 0 for all
 }
 
-// Snapshots yields snapshots in the order of time, snapshots of the same window in the order of their entities, or of
-// their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
-// the loop.
+// Snapshots yields snapshots in the order of time, and within a window in the order of their entities or resources. A window without
+// consumption has no snapshot, and one past its retention is left out. An error ends the loop.
 //
-// Snapshots reads as the loop goes on, and may be moments behind. Its cost depends on the query:
-//   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
-//     at most 1 MB. A query without a resource takes one call more, and one for each resource of the entity.
-//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call
-//     reads 100 windows. A Limit below that makes the first call read as many, and each later one twice as many, up to
-//     100 windows. From or To may be missing, or be more than 100 windows apart. Two more calls of half a unit then
-//     find the first and the last window. Without a resource all of that is paid for each resource of the entity, found
-//     as above.
-//   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, which is some 20 entries.
-//     Each snapshot costs half a unit, with two calls for each 100. Daily and monthly windows take at least one call of
-//     half a unit for each window.
+// Snapshots reads while the loop runs, and may lag by moments. Its cost depends on the query:
+//   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads at most 1 MB.
+//     Without a resource, the query takes one call more, and one for each resource of the entity.
+//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call reads 100 windows.
+//     With a lower Limit, the first call reads that many, and each later one twice as many, up to 100. If From or To is missing, or they
+//     are more than 100 windows apart, two more calls of half a unit find the first and the last window. Without a resource, each resource
+//     of the entity costs all of this; they are found as above.
+//   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, which is some 20 entries. Each snapshot costs
+//     half a unit, with two calls for each 100. Daily and monthly windows take at least one call of half a unit for each window.
 func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		if err := s.l.check(q.validate()); err != nil {

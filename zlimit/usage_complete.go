@@ -53,11 +53,12 @@ func (c *Completeness) Within(from, to time.Time) (gaps []UsageGap) {
 }
 
 // Completeness returns the time up to which the aggregators of [aggregator.Aggregator.Run] have counted every change, and the gaps before
-// it: changes that were lost or left out, or were made before the first aggregator began. To is the zero time if an aggregator has not come
-// to the end of its part of the changes yet, and if the aggregator is a function of Lambda, whose lag CloudWatch has. Aggregators record it
-// every ten seconds, by their own clocks. On DynamoDB days and months are complete some 80 minutes later than hours.
+// it. Gaps are changes that were lost or left out, or made before the first aggregator began. To is the zero time while an aggregator has
+// not reached the end of its part of the changes. It is also zero if the aggregator is a Lambda function, whose lag CloudWatch reports.
+// Aggregators record the time every ten seconds, by their own clocks. On DynamoDB days and months are complete some 80 minutes later than
+// hours.
 //
-// It makes two consistent queries and a read: a read unit for every twenty partitions of the change stream, finished ones included, and
+// It makes two consistent queries and a read: one read unit for every twenty partitions of the change stream, finished ones included, and
 // one or two for gaps. It is safe for concurrent use.
 //
 // [aggregator.Aggregator.Run]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#Aggregator.Run

@@ -51,43 +51,40 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 	return w.longest.Truncate(time.Millisecond), nil
 }
 
-// Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
-// Callers of all processes wait in one queue per bucket, in the order in which the store receives their writes. None of
-// them asks again: a caller takes tokens that are not available yet, and sleeps until they have been refilled. Requests
-// that do not wait see the debt and are rejected.
+// Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are available. Callers of all
+// processes wait in one queue per bucket, in the order in which the store receives their writes. No caller asks again: it takes tokens
+// before they are available, and sleeps until they have been refilled. Requests that do not wait see the debt and are rejected.
 //
-// A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a
-// [*ValidationError]. Lost races, reads and throttles are part of that time: the call returns at most a few round trips
-// after it. If the wait would be longer, it fails immediately, takes nothing, and returns an [*ExceededError]
-// that says when the tokens would be available. The end of the context ends the wait, and the tokens are returned in
-// the background. If the context ends during the write, the outcome of the write is unknown. The tokens then count as
-// taken, see [Stats].UnknownOutcomes. Other errors are the same as for [RateLimiter.Acquire].
+// A caller waits no longer than [MaxWait], and not past the deadline of the context. Without either, Wait returns a [*ValidationError].
+// Lost races, reads and throttles count as waiting: the call returns at most a few round trips later. If the wait would be longer, Wait
+// fails immediately, takes nothing, and returns an [*ExceededError] with the time at which the tokens would be available. If the context
+// ends, the wait ends, and the tokens are returned in the background. If it ends during the write, the outcome of the write is unknown,
+// and the tokens count as taken, see [Stats].UnknownOutcomes. Other errors are the same as for [RateLimiter.Acquire].
 //
-// Over any interval, the admissions of a bucket are at most its capacity plus the refill, plus the refill of
-// [WithFreshness] and of a millisecond. A bucket with waiters may exceed this by the depth of its queue, at most the
-// refill within the longest MaxWait. That happens after cancels and refunds while others sleep, when limits are raised,
-// and in requests of several limits, with parents, or of split buckets. The total since the bucket was created never
-// exceeds its capacity plus the refill since then. If something downstream cannot take more than the capacity, choose a
-// MaxWait in which little is refilled.
+// Over any interval, the admissions of a bucket are at most its capacity plus the refill, plus the refill of [WithFreshness] and of a
+// millisecond. A bucket with waiters may exceed this by the depth of its queue: at most the refill within the longest MaxWait. This
+// happens after cancels and refunds while others sleep, after limits are raised, and in requests of several limits, with parents, or of
+// split buckets. Since the bucket was created, the total never exceeds its capacity plus the refill. If something downstream cannot take
+// more than the capacity, choose a MaxWait in which little is refilled.
 //
-// A used-up quota gets its tokens when it resets. A caller sleeps until then, and up to a second longer, and tries once
-// more. It holds nothing meanwhile, and callers of a quota are served in no particular order. A wait for limits that
-// refill ends before a quota of the same request resets, or begins after it. No request takes tokens of one period and
-// is admitted in the next. Reserve fails immediately in both cases.
+// A used-up quota gets its tokens when it resets. A caller sleeps until then, up to a second longer, and tries once more. It holds nothing
+// meanwhile, and callers of a quota are served in no particular order. A wait for limits that refill ends before a quota of the same
+// request resets, or begins after it: no request takes tokens of one period and is admitted in the next. Reserve fails immediately in both
+// cases.
 //
-// Each shard of a split bucket has its own queue, and a caller takes the better of two. The queues differ by the refill
-// between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
-// callers may be two seconds later than in one queue.
+// Each shard of a split bucket has its own queue, and a caller takes the better of two. The queues differ by the refill between two writes
+// of a process to one shard. While a new bucket under a flood is split, within three seconds, callers may be two seconds later than in one
+// queue.
 //
-// What operators do concerns callers that sleep as well. A process looks at their bucket once a second, for all of them
-// together. Raised limits, a reset or a top-up wake them earlier. They return their tokens and fail if the bucket is
-// disabled, if their limit is removed, or if lowered limits would take longer than their MaxWait.
+// Changes by operators also reach callers that sleep. A process reads their bucket once a second, for all of them together. Raised limits,
+// a reset or a top-up wake them earlier. They return their tokens and fail if the bucket is disabled, if their limit is removed, or if
+// lowered limits would take longer than their MaxWait.
 //
-// In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
-// queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
+// In an outage the failure policy decides, as for Acquire. After an unknown outcome, an allowed request sleeps until the queue ahead of it
+// is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
 //
-// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
-// another. A caller that sleeps until a quota resets pays for a rejection, and then for Acquire.
+// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs one more. A caller that
+// sleeps until a quota resets pays for a rejection, and then for Acquire.
 func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
 	if l.closed.Load() || !l.engine.Begin() {
 		return nil, ErrClosed

@@ -9,20 +9,20 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
-// wins as a whole. The order is the entity's for the resource, the entity's default, the resource's, the system's: see
-// [zlimit.Level]. Changes reach every process within its [zlimit.WithConfigTTL], and the process that makes them at
-// once. It is safe for concurrent use.
+// A LimitService keeps the stored limits of a namespace, at four levels. The first level with limits decides a request
+// as a whole. The order is: the entity's for the resource, the entity's default, the resource's, the system's; see
+// [zlimit.Level]. A change reaches every process within its [zlimit.WithConfigTTL], and the process that makes it
+// immediately. It is safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on the level as read.
-// The transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
-// again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
-// a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
-// are validated before any of it: whole seconds as periods, at most 16 limits.
+// Limits are validated before any call: periods are whole seconds, and a level has at most 16 limits. Reading a level
+// costs one consistent read. Writing one costs a read and a transaction, conditional on the level as read, of the
+// level, an audit event, and a registry if a level comes or goes. A lost race costs both again. Each of the two or
+// three items costs two write units per KB. The indexes cost one for the event, two more for a new level of an entity,
+// and one for another new level. Deleting a level that does not exist costs the read.
 //
-// Older programs do not obey windows of limits and wider resources. The first level with one raises the version that
-// the table asks of its programs. The table then refuses older ones when they start. Once for each process, that costs
-// a read, and a write unit where it changes something.
+// Older programs do not obey windows of limits and wider resources. The first level with one raises the version
+// required of clients: the table then refuses older ones when they start. Once per process, that costs a read, and a
+// write unit if the version changes.
 type LimitService struct {
 	core    *zlimit.LimitService
 	timeout callTimeout
@@ -94,19 +94,19 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 
 // Apply brings the stored limits of resources in line with an application's declarations. Applications call it when
 // they start.
-//   - Resources without limits get the declared ones.
+//   - A resource without limits gets the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits
-//     whose they were.
-//   - Resources that are not declared any more keep their limits.
-//   - Limits that a file of limits manages are left alone, reported as managed, and logged as a warning: a resource has
-//     one owner.
+//   - Limits that were set by other means, such as [LimitService.Set] or [LimitService.Update], stay as they are and
+//     are reported as kept, until they are deleted. A change of the failure policy alone does not change who set the
+//     limits.
+//   - A resource that is no longer declared keeps its limits.
+//   - Limits that a file of limits manages stay as they are, are reported as managed, and are logged as a warning: a
+//     resource has one owner.
 //
-// Apply costs a batch read of an item for each resource, and a read of the managed levels if some of the resources are
-// managed. If nothing is to change it writes nothing, not even an audit event. A change costs what Set costs. Processes
-// may call it concurrently. When they declare different limits, such as two versions of an application, the last one to
-// start prevails. An error leaves the changes before it, and Apply returns them with it.
+// Apply costs a batch read of one item per resource, and a read of the managed levels if some of the resources are
+// managed. If nothing changes it writes nothing, not even an audit event. A change costs what Set costs. Processes may
+// call it concurrently. If they declare different limits, such as two versions of an application, the last one to start
+// prevails. After an error the changes made before it remain, and Apply returns them with the error.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -161,39 +161,40 @@ func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error)
 // TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is
 // counted.
 //
-// With [zlimit.TopUpRequest.Until] the limit can hold that much more until then: see [zlimit.Status.Granted]. At that
-// time the rest of the grant is gone, whatever the limit had when it was made. What was used since then was used of the
-// grant first. If a quota resets before, the rest of the grant carries over: what the quota still has, at most the
-// grant. Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that
-// refills is filled at most to its capacity. What does not fit is not added, and [zlimit.LimitChange.Added] reports
-// what was.
+// [zlimit.TopUpRequest.Until] makes it a grant: the limit can hold that much more until then, see
+// [zlimit.Status.Granted]. At that time the rest of the grant is gone, whatever the limit had when it was made. What
+// was used since then was used of the grant first. If a quota resets before, the rest of the grant carries over: what
+// the quota still has, at most the grant.
+//
+// Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that refills is
+// filled to its capacity at most. What does not fit is not added, and [zlimit.LimitChange.Added] reports what was.
 //
 // All grants of a limit end together. A different end, or no end for a session quota without an open session, is a
 // [*zlimit.ValidationError] that names the present end. A bucket that does not exist is created if more than its
 // capacity is granted.
 //
-// In costs and errors, too, it is otherwise as [LimitService.Reset]. Repeated with one operation ID, it adds once, also
-// after a call that failed with [zlimit.UnavailableError.Unknown]. It is safe for concurrent use.
+// It costs the same as [LimitService.Reset], and returns the same other errors. Calls with the same operation ID add
+// once, also after a call that failed with [zlimit.UnavailableError.Unknown]. It is safe for concurrent use.
 func (s *LimitService) TopUp(r zlimit.TopUpRequest) (zlimit.BucketChange, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.TopUp(ctx, r)
 }
 
-// Patch sets single limits of a level, and leaves the others unchanged. Limits of those names are replaced, and other
-// ones are added.
+// Patch sets single limits of a level, and leaves the others unchanged. It replaces limits of the same names, and adds
+// the others.
 //
-// A level has either limits of its own, or all limits of the next wider one. So a level without limits gets a copy of
-// the others of the wider one. From then on it does not follow changes of the wider level: [LimitService.Inherit]
-// copies them again. The wider level of an entity and a resource is the first with limits among the entity's default,
-// the resource and the system. A resource's wider level is the system. The copy is stored as limits of the level, so
-// other programs read it as they do.
+// A level has either limits of its own, or all limits of the next wider level. So Patch of a level without limits also
+// copies the other limits of the wider level. From then on the level does not follow changes of the wider one:
+// [LimitService.Inherit] copies them again. The wider level of an entity and a resource is the first with limits of
+// these: the entity's default, the resource, the system. A resource's wider level is the system. The copies are stored
+// as limits of the level, so other programs read them as they do others.
 //
 // An entity's default comes before the limits of every resource, so it has no wider level. Patch and
-// [LimitService.Exclude] change one that has limits, and return [zlimit.ErrNoLimits] otherwise.
+// [LimitService.Exclude] change a default that has limits, and return [zlimit.ErrNoLimits] otherwise.
 //
-// Patch costs what [LimitService.Update] costs, and one consistent read of up to three levels if the level has no
-// limits.
+// Patch costs what [LimitService.Update] costs. If the level has no limits, it costs one more consistent read, of up to
+// three levels.
 func (s *LimitService) Patch(at zlimit.Level, limits ...zlimit.Limit) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -81,25 +81,25 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 }
 
 // Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that it had
-// nothing at all.
+// events stay. An entity without a record is deleted in the same way. Delete returns [zlimit.ErrEntityNotFound] if
+// there was nothing at all.
 //
-// An entity with children is not deleted, which is [zlimit.ErrEntityHasChildren]. A deletion and the creation of a
-// child do not both succeed, whichever is first. Delete leaves the record for last, so that calling it again finishes
-// an interrupted deletion. A request that comes meanwhile, or later, starts a new bucket of full limits, so revoke the
-// access of the entity first.
+// It returns [zlimit.ErrEntityHasChildren] for an entity with children. Of a deletion and a concurrent creation of a
+// child, only one succeeds. Delete removes the record last, so calling it again finishes an interrupted deletion. A
+// request meanwhile or later starts a new bucket with full limits, so revoke the access of the entity first.
 //
-// The cost is:
+// It costs:
 //   - a consistent read of all items under the entity's key;
 //   - a read and a transaction for each resource with limits of its own, see [LimitService];
-//   - a consistent read of a bucket for each resource with limits, with limits or usage of the entity, or with use of
-//     it seen by this process;
+//   - a consistent read of a bucket for each resource that has limits, that the entity has limits or usage for, or that
+//     this process has seen it use;
 //   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
-//   - a transaction of the record and its event, two write units and one for an index; with a parent also of the item
-//     under the parent's key that lists the entity;
-//   - for the children a consistent query under the entity's key, and two queries of an index.
+//   - a transaction of the record and its event: two write units, and one for an index. With a parent it also has the
+//     item under the parent's key that lists the entity;
+//   - for the children, a consistent query under the entity's key, and two queries of an index.
 //
-// The index, perhaps moments behind, finds a bucket of another resource, and a child that another program created.
+// A bucket of any other resource, and a child that another program created, are found in the index, which may lag by
+// moments.
 func (s *EntityService) Delete(id string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -127,34 +127,34 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 	})
 }
 
-// SetParent moves an entity with everything below it to another parent, or to none if the parent is "". The parent must
-// have a record. Whether the parent is charged does not change: [zlimit.Entity.Cascade] decides.
+// SetParent moves an entity, with everything below it, to another parent, or to none if the parent is "". The parent
+// must have a record. [zlimit.Entity.Cascade] does not change: it decides whether the parent is charged.
 //
-// Nothing that was charged before moves. An open lease is settled with the parents from which its tokens were taken.
-// What it takes later is taken from the new ones.
+// Earlier charges do not move. An open lease is settled with the parents from which its tokens were taken. What it
+// takes later is taken from the new ones.
 //
-// First the record is changed. Then the buckets of the entity are stamped, so that the next write of any process on
-// them fails, and no process waits for its [zlimit.WithConfigTTL]. The report says when the move is complete
+// SetParent first changes the record. Then it stamps the buckets of the entity, so that the next write of any process
+// on them fails, and no process waits for its [zlimit.WithConfigTTL]. The report says when the move is complete
 // everywhere: an entity without limits for a resource has no bucket to stamp, and a process may create a bucket
-// meanwhile. The call may be repeated, and resumes where it was interrupted. An audit event records who moved the
-// entity, and from where.
+// meanwhile. A repeated call resumes where the former one was interrupted. An audit event records who moved the entity,
+// and from where.
 //
-// SetParent returns [zlimit.ErrEntityNotFound] for an entity or a parent without a record, and a
-// [*zlimit.ValidationError] for a broken rule. An entity cannot be moved below itself. Nor may the chain above any
-// entity become longer than 8, including the entity. A child that is created below at the same time may make one
-// longer: its requests then fail with that error. It is safe for concurrent use.
+// It returns [zlimit.ErrEntityNotFound] if the entity or the parent has no record, and a [*zlimit.ValidationError] for
+// a broken rule. An entity cannot be moved below itself. No chain may become longer than 8 entities. A child that is
+// created below at the same time may make a longer one: its requests then fail with that error. It is safe for
+// concurrent use.
 //
 // It costs a consistent read of the entity, of the parent and of each entity above, and one and a half read units for
-// the list of the entity's children. If there are some, each entity above the former parent is read as well. If the
-// entity comes to lie deeper, each entity below it costs such a list, too.
+// the list of the entity's children. With children, each entity above the former parent is read as well. If the entity
+// moves deeper, each entity below it costs such a list, too.
 //
-// The first move raises the version that the table asks of its programs to 0.17.0, see [LimitService]: clients before
-// charge the former parent.
+// The move is one transaction. It costs two write units per KB for each of these: the records of the entity and of the
+// parent, the items that list the child under the keys of both parents, the audit event, and a check of each further
+// entity above. The indexes cost five more. An index then lists the buckets, at half a read unit per 4 KB. Each bucket
+// costs a write unit, and reads of the levels of its entity.
 //
-// The move is one transaction. Two write units per KB each cost the records of the entity and of the parent, the items
-// that list the child under the keys of both parents, the audit event, and a check of each further entity above. The
-// indexes cost five. An index then lists the buckets, at half a read unit per 4 KB. Each bucket costs a write unit, and
-// reads of the levels of its entity.
+// The first move raises the version required of clients to 0.17.0, see [LimitService]: older clients would charge the
+// former parent.
 func (s *EntityService) SetParent(entity, parent string) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

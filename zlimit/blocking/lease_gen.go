@@ -117,17 +117,17 @@ func (le *Lease) String() string {
 }
 
 // Token returns the lease as data, and closes it in this process: afterwards every method that would change something
-// returns [zlimit.ErrLeaseClosed]. Any process settles the token once, within the lifetime, by [RateLimiter.Settle]. A
-// lease whose token is never settled keeps its tokens taken, like a dropped lease.
+// returns [zlimit.ErrLeaseClosed]. Any process settles the token once, within the lifetime, by [RateLimiter.Settle]. If
+// the token is never settled, its tokens stay taken, as after a dropped lease.
 //
-// A token has letters, digits, dots, dashes and underscores, and at most [zlimit.MaxTokenSize] bytes; about 300 for two
-// limits of one bucket. It has the buckets, shards, amounts and periods of quotas that the lease was taken from, and
-// the corrections that [Lease.Adjust] has recorded. It is neither signed nor encrypted: who can change a token can give
-// tokens back to any bucket of the namespace. A service that hands tokens to its clients signs them, and checks the
-// signature before it settles.
+// A token consists of letters, digits, dots, dashes and underscores. It has at most [zlimit.MaxTokenSize] bytes, and
+// about 300 for two limits of one bucket. It contains the buckets, shards, amounts and periods of quotas that the lease
+// was taken from, and the corrections recorded by [Lease.Adjust]. It is neither signed nor encrypted: anyone who can
+// change a token can return tokens to any bucket of the namespace. So a service that hands tokens to its clients signs
+// them, and checks the signature before it settles.
 //
-// The lifetime is from [zlimit.MinTokenTime] to [zlimit.MaxTokenTime]; another one is a [*zlimit.ValidationError]. So
-// is a lease that holds slots, since slots end with their process, and one whose token would be too long. The lease
+// Token returns a [*zlimit.ValidationError] for a lifetime outside of [zlimit.MinTokenTime] to [zlimit.MaxTokenTime],
+// for a lease that holds slots, which end with their process, and for a lease whose token would be too long. The lease
 // stays open then. Token does no I/O, and costs nothing.
 func (le *Lease) Token(lifetime time.Duration) (string, error) {
 	return le.core.Token(lifetime)

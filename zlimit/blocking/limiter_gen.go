@@ -144,32 +144,31 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	return l.core.TimeUntil(ctx, r)
 }
 
-// Acquire consumes the amounts of the request, of all limits or of none. It returns a lease to settle once the real
+// Acquire consumes the amounts of the request, of all limits or of none. It returns a lease, to settle once the real
 // cost is known. A lease that needs no settling may be dropped.
 //
 // Its errors are:
-//   - an [*zlimit.ExceededError] when a limit falls short;
-//   - [zlimit.ErrNoLimits] when no level has limits for the request;
-//   - a [*zlimit.ValidationError] for a request that breaks a rule or names an unknown limit;
-//   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
-//   - an [*zlimit.ItemError] when an item of the table cannot be read;
-//   - [zlimit.ErrContended] when other writers were faster in every try;
-//   - [zlimit.ErrClock] when the time is not known as exactly as slots need it;
-//   - [context.DeadlineExceeded] when the timeout has passed.
+//   - an [*zlimit.ExceededError] if a limit falls short;
+//   - [zlimit.ErrNoLimits] if no level has limits for the request;
+//   - a [*zlimit.ValidationError] if the request breaks a rule or names an unknown limit;
+//   - an [*zlimit.UnavailableError] in an outage, unless the failure policy allows the request;
+//   - an [*zlimit.ItemError] if an item of the table cannot be read;
+//   - [zlimit.ErrContended] if other writers were faster in every attempt;
+//   - [zlimit.ErrClock] if the time is not known as exactly as slots need it;
+//   - [context.DeadlineExceeded] if the timeout has passed.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
-// were taken of one are given back when the other falls short. A parent is charged for the request's limits among its
-// own, perhaps none.
+// If the entity cascades to a parent, both are charged in parallel, and the strictest limit decides. If one falls
+// short, the other gets its tokens back. A parent is charged for those limits of the request that it has, perhaps for
+// none.
 //
-// Its cost, for each bucket:
-//   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
-//     one bucket that arrive together share writes, see [zlimit.WithCoalescing].
-//   - A lost race costs one write more.
-//   - A bucket seen for the first time costs a batch read before, of three read units.
-//   - A rejection costs nothing when this process has seen the buckets within the time of [zlimit.WithRejectionCache].
-//     Otherwise it costs the failed write, or a consistent read where the last image of the bucket foretold it.
-//   - A change of limits costs one write more, by the first request that meets a bucket with the old ones, admitted or
-//     rejected.
+// For each bucket, Acquire costs:
+//   - one conditional write, of one write unit, if this process has used the bucket before. Many requests of one bucket
+//     that arrive together share writes, see [zlimit.WithCoalescing];
+//   - one more write after a lost race;
+//   - a batch read first, of three read units, if this process has not seen the bucket;
+//   - nothing for a rejection, if this process has seen the bucket within the time of [zlimit.WithRejectionCache].
+//     Otherwise a rejection costs the failed write, or a consistent read if the last image of the bucket predicted it;
+//   - one more write if limits have changed: the first request that meets the old limits pays it, admitted or rejected.
 func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -232,26 +231,26 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 	return &Scoped{l.core.For(entity, resource, limits...), l.timeout}
 }
 
-// Settle settles a lease that another process, or this one, has handed on by [Lease.Token]. The actual amounts are what
-// was consumed in all, in tokens. A limit that they leave out keeps what the lease has, and 0 gives everything back.
-// The corrections are the same as by [Lease.Adjust] and [Lease.Commit], on every bucket that was charged: unchecked, so
-// that a limit may be left in debt.
+// Settle settles a lease that this process or another one has handed on by [Lease.Token]. The actual amounts are the
+// total consumption, in tokens. A limit that they leave out keeps what the lease took, and 0 gives everything back.
+// Every charged bucket is corrected as by [Lease.Adjust] and [Lease.Commit]: without a check, so that a limit may be
+// left in debt.
 //
-// A token is settled once, by whichever process comes first. A second settlement with the same amounts returns nil, and
-// changes nothing. With other amounts it is a [*zlimit.SettledError]. After the end of the token's lifetime it is an
-// [zlimit.ErrTokenExpired], and the lease keeps what it has taken.
+// A token is settled once, by the process that comes first. A second settlement with the same amounts changes nothing
+// and returns nil. With other amounts it returns a [*zlimit.SettledError]. After the token's lifetime it returns
+// [zlimit.ErrTokenExpired], and the lease keeps what it took.
 //
-// Settle writes a record, which is kept for a day longer than the token. Then it corrects the buckets. A process that
-// is killed in between leaves the tokens taken that it would have given back; nothing is given back twice. More
-// consumption than the lease has taken is written in one transaction with the record, so that it is not lost.
+// Settle first writes a record, which is kept for a day longer than the token. Then it corrects the buckets. If a
+// process is killed in between, the tokens that it would have given back remain taken; nothing is given back twice.
+// Consumption beyond what the lease took is written in one transaction with the record, so that it is not lost.
 // [zlimit.SettleExactly] does so for every settlement, and [zlimit.SettleTrusted] writes no record.
 //
-// A [*zlimit.ValidationError] is for a token of another form or namespace, and for an actual amount of a limit that the
-// lease does not have. An [*zlimit.UnavailableError] whose Unknown is false, an [*zlimit.ItemError] or
+// It returns a [*zlimit.ValidationError] for a token of another form or namespace, and for an amount of a limit that
+// the lease does not have. An [*zlimit.UnavailableError] whose Unknown is false, an [*zlimit.ItemError] or
 // [zlimit.ErrContended] means that at least one of the writes did not happen. If none did, the token stays open for
 // another call. Settle takes up to 5 seconds, at any timeout.
 //
-// It costs a write for the record, of two units with its index, and one for each bucket with a correction. The
+// It costs a write for the record, of two units with its index, and one write for each bucket with a correction. The
 // transaction costs two units for each of them, and one for the index. A process that does not know a bucket reads it
 // first, as [RateLimiter.Acquire] does. It is safe for concurrent use.
 func (l *RateLimiter) Settle(token string, actual zlimit.Consumption, opts ...zlimit.SettleOption) error {
@@ -260,28 +259,29 @@ func (l *RateLimiter) Settle(token string, actual zlimit.Consumption, opts ...zl
 	return l.core.Settle(ctx, token, actual, opts...)
 }
 
-// AcquireAll consumes the amounts of several requests, of all of them or of none. It is for work that names several
-// resources itself, such as a step of an agent that asks two models and a tool, of one entity or of several. It returns
-// a lease for each request, in their order.
+// AcquireAll consumes the amounts of several requests, of all of them or of none. It returns a lease for each request,
+// in their order. It is for work that uses several resources, such as a step of an agent that asks two models and a
+// tool, for one entity or several.
 //
-// Each bucket is charged once, with the sum of what the requests ask of it: also one of a parent or of a wider resource
-// that several of them share. Two requests may be of one entity and resource. A rejection is an [*zlimit.ExceededError]
-// with the limits of all buckets, and takes nothing. Its statuses name entity and resource, and Requested is the sum.
+// Each bucket is charged once, with the sum of what the requests take from it, also if several of them share a parent
+// or a wider resource. Two requests may be of one entity and resource. A rejection takes nothing, and is an
+// [*zlimit.ExceededError] with the limits of all buckets. Its statuses name entity and resource, and Requested is the
+// sum.
 //
-// At most 16 requests are admitted together, of at most 64 buckets. All of them have the same
-// [zlimit.Request.Priority]. They may bring limits of their own, see [zlimit.Request.Limits]. Requests of one bucket
-// must bring the same ones, or be without; others are a [*zlimit.ValidationError]. So is a list without requests. Soft
+// A call admits at most 16 requests, of at most 64 buckets. All of them must have the same [zlimit.Request.Priority].
+// They may bring limits of their own, see [zlimit.Request.Limits]: all requests of one bucket bring the same ones, or
+// none do. Otherwise AcquireAll returns a [*zlimit.ValidationError], as it does for a list without requests. Soft
 // limits, shadow limits, slots and bypasses work as in [RateLimiter.Acquire]. In an outage the requests are admitted
-// uncounted where the failure policy of each of them allows it.
+// uncounted if the failure policy of each of them allows it.
 //
-// With [zlimit.MaxWait], requests that are rejected wait until all limits should have enough, and are tried again,
-// until the time is over. They hold nothing meanwhile and have no place in a queue: callers of [RateLimiter.Wait] at
-// the same limits come first. Each try costs what a call without a wait costs, and there are at most ten a second.
-// Without MaxWait, AcquireAll does not wait.
+// With [zlimit.MaxWait], rejected requests wait until all limits should have enough, and are tried again until it ends.
+// They hold nothing meanwhile and have no place in a queue: callers of [RateLimiter.Wait] at the same limits come
+// first. Each attempt costs what a call without a wait costs, and there are at most ten a second. Without MaxWait,
+// AcquireAll does not wait.
 //
 // Other errors are the same as for [RateLimiter.Acquire]; a [*zlimit.ValidationError] names the request by its index.
-// It costs what Acquire costs for each bucket: one write, side by side, whatever the number of requests. Observers and
-// [RateLimiter.Stats] count each request.
+// For each bucket it costs what Acquire costs, whatever the number of requests: one write, all in parallel. Observers
+// and [RateLimiter.Stats] count each request.
 func (l *RateLimiter) AcquireAll(requests []zlimit.Request, opts ...zlimit.WaitOption) (*Leases, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -292,43 +292,44 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request, opts ...zlimit.WaitO
 	return &Leases{core, l.timeout}, nil
 }
 
-// Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are there.
-// Callers of all processes wait in one queue per bucket, in the order in which the store receives their writes. None of
-// them asks again: a caller takes tokens that are not available yet, and sleeps until they have been refilled. Requests
-// that do not wait see the debt and are rejected.
+// Wait consumes the amounts of the request, of all limits or of none, and returns the lease once the tokens are
+// available. Callers of all processes wait in one queue per bucket, in the order in which the store receives their
+// writes. No caller asks again: it takes tokens before they are available, and sleeps until they have been refilled.
+// Requests that do not wait see the debt and are rejected.
 //
-// A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a
-// [*zlimit.ValidationError]. Lost races, reads and throttles are part of that time: the call returns at most a few
-// round trips after it. If the wait would be longer, it fails immediately, takes nothing, and returns an
-// [*zlimit.ExceededError] that says when the tokens would be available. If the timeout passes during the write, the
-// outcome of the write is unknown. The tokens then count as taken, see [zlimit.Stats].UnknownOutcomes. Other errors are
-// the same as for [RateLimiter.Acquire].
+// A caller waits no longer than [zlimit.MaxWait], and not past the timeout. Without either, Wait returns a
+// [*zlimit.ValidationError]. Lost races, reads and throttles count as waiting: the call returns at most a few round
+// trips later. If the wait would be longer, Wait fails immediately, takes nothing, and returns an
+// [*zlimit.ExceededError] with the time at which the tokens would be available. If the timeout passes during the write,
+// the outcome of the write is unknown, and the tokens count as taken, see [zlimit.Stats].UnknownOutcomes. Other errors
+// are the same as for [RateLimiter.Acquire].
 //
 // Over any interval, the admissions of a bucket are at most its capacity plus the refill, plus the refill of
-// [zlimit.WithFreshness] and of a millisecond. A bucket with waiters may exceed this by the depth of its queue, at most
-// the refill within the longest MaxWait. That happens after cancels and refunds while others sleep, when limits are
-// raised, and in requests of several limits, with parents, or of split buckets. The total since the bucket was created
-// never exceeds its capacity plus the refill since then. If something downstream cannot take more than the capacity,
-// choose a MaxWait in which little is refilled.
+// [zlimit.WithFreshness] and of a millisecond. A bucket with waiters may exceed this by the depth of its queue: at most
+// the refill within the longest MaxWait. This happens after cancels and refunds while others sleep, after limits are
+// raised, and in requests of several limits, with parents, or of split buckets. Since the bucket was created, the total
+// never exceeds its capacity plus the refill. If something downstream cannot take more than the capacity, choose a
+// MaxWait in which little is refilled.
 //
-// A used-up quota gets its tokens when it resets. A caller sleeps until then, and up to a second longer, and tries once
+// A used-up quota gets its tokens when it resets. A caller sleeps until then, up to a second longer, and tries once
 // more. It holds nothing meanwhile, and callers of a quota are served in no particular order. A wait for limits that
-// refill ends before a quota of the same request resets, or begins after it. No request takes tokens of one period and
+// refill ends before a quota of the same request resets, or begins after it: no request takes tokens of one period and
 // is admitted in the next. Reserve fails immediately in both cases.
 //
 // Each shard of a split bucket has its own queue, and a caller takes the better of two. The queues differ by the refill
 // between two writes of a process to one shard. While a new bucket under a flood is split, within three seconds,
 // callers may be two seconds later than in one queue.
 //
-// What operators do concerns callers that sleep as well. A process looks at their bucket once a second, for all of them
+// Changes by operators also reach callers that sleep. A process reads their bucket once a second, for all of them
 // together. Raised limits, a reset or a top-up wake them earlier. They return their tokens and fail if the bucket is
 // disabled, if their limit is removed, or if lowered limits would take longer than their MaxWait.
 //
-// In an outage the failure policy decides as for Acquire. After an unknown outcome, an allowed request sleeps until the
-// queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
+// In an outage the failure policy decides, as for Acquire. After an unknown outcome, an allowed request sleeps until
+// the queue ahead of it is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it
+// may.
 //
-// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs
-// another. A caller that sleeps until a quota resets pays for a rejection, and then for Acquire.
+// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs one
+// more. A caller that sleeps until a quota resets pays for a rejection, and then for Acquire.
 func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

@@ -17,30 +17,29 @@ type ResourceService struct {
 	timeout callTimeout
 }
 
-// Put stores the wider resource of a resource, and whether its requests charge parents. With an empty Within, the
-// resource is part of none. With an empty Cascade, [zlimit.Entity.Cascade] decides whether parents are charged. The
+// Put stores the wider resource of a resource, and whether its requests charge parents. If Within is empty, the
+// resource is part of none. If Cascade is empty, [zlimit.Entity.Cascade] decides whether parents are charged. The
 // limits of the resource do not change. A change reaches other processes within their [zlimit.WithConfigTTL], like a
 // change of limits.
 //
-// A changed Cascade is also copied to the known buckets, and takes effect for them immediately, in every process. That
-// costs what the stamps of [LimitService.Disable] cost. The same applies to [LimitService.Set] and
-// [LimitService.Update] at any level. If the copying fails, the policy is stored, and other programs use the former
-// copies: [LimitService.LeaveSwitch] of the level copies again. Leases return tokens to the parents that they charged.
-// The first policy raises the version required of clients to 0.16.0.
+// A changed Cascade is also copied to the known buckets, and takes effect for them immediately, in every process. The
+// copies cost what the stamps of [LimitService.Disable] cost. The same applies to [LimitService.Set] and
+// [LimitService.Update] at any level. If copying fails, the policy is stored, and other programs use the former copies:
+// [LimitService.LeaveSwitch] of the level copies again. Leases return tokens to the parents that they charged. The
+// first policy raises the version required of clients to 0.16.0.
 //
 // Put returns a [*zlimit.ValidationError], and has written nothing, if
 //   - a resource would be part of itself, or a chain would have more than three resources, as far as the stored
 //     resources show. Two concurrent calls may still make a cycle, and requests of its resources then fail;
-//   - nothing is stored for the wider resource, neither its own limits nor an entity's limits for it.
+//   - nothing is stored for the wider resource: neither its own limits nor an entity's limits for it.
 //
 // Older programs would not charge the wider resource. So the first write of a wider resource, by Put or otherwise,
-// raises the version required of clients to 0.17.1; see [LimitService]. Older ones are rejected when they start, with a
+// raises the version required of clients to 0.17.1, see [LimitService]. Older ones are rejected when they start, with a
 // [*zlimit.VersionError]. Running ones continue until they are restarted. A limiter with [zlimit.WithMixedFleet]
 // rejects wider resources, since zae-limiter has none.
 //
 // Put costs what [LimitService.Update] costs. A new wider resource costs further reads: of the registries of resources
-// and of levels, one of each stored resource, and one of the version of the table. A Put that changes nothing writes
-// nothing.
+// and of levels, of each stored resource, and of the version of the table. A Put that changes nothing writes nothing.
 func (s *ResourceService) Put(r zlimit.Resource) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

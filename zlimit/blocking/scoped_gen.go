@@ -8,21 +8,20 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Scoped is a limiter of one entity and one resource, with the methods of a [golang.org/x/time/rate.Limiter]. It is
-// made by [RateLimiter.For], is safe for concurrent use, and costs nothing to make. Its methods WaitN and Limit are
-// those that clients of services and middleware for gRPC ask of a limiter.
+// A Scoped is a limiter of one entity and one resource, with the methods of a [golang.org/x/time/rate.Limiter].
+// [RateLimiter.For] makes it, at no cost. It is safe for concurrent use. Its methods WaitN and Limit are those that
+// clients of services and middleware for gRPC expect of a limiter.
 //
-// Each method takes a number of tokens of every limit: of those given to For, or else of the stored ones of the entity
-// and the resource. So it is for limits that count the same thing, such as calls a second and calls a day. Where one
-// counts requests and another tokens, [RateLimiter.Acquire] says how many of each. The tokens are spent: only
-// [Scoped.ReserveN] can give them back.
+// Each method takes a number of tokens of every limit: of the limits given to For, or else of the stored limits of the
+// entity and the resource. So it is for limits that count the same thing, such as calls a second and calls a day. If
+// one limit counts requests and another tokens, use [RateLimiter.Acquire], which takes an amount for each. The tokens
+// are spent: only [Scoped.ReserveN] can give them back.
 //
-// A limiter of x/time/rate holds nothing, and neither does a Scoped. Slots among the limits given to For are a
-// [*zlimit.ValidationError] of each method. Stored [zlimit.Slots] are not asked for: a caller that has to hold one uses
-// [RateLimiter.Acquire] or [RateLimiter.Wait].
+// A limiter of x/time/rate holds nothing, and neither does a Scoped. If slots are among the limits given to For, each
+// method returns a [*zlimit.ValidationError]. Stored [zlimit.Slots] are ignored: to hold one, use [RateLimiter.Acquire]
+// or [RateLimiter.Wait].
 //
-// Numbers of tokens are positive. Its errors and costs are the same as for [RateLimiter.Acquire] and
-// [RateLimiter.Wait].
+// Numbers of tokens are positive. Errors and costs are the same as for [RateLimiter.Acquire] and [RateLimiter.Wait].
 type Scoped struct {
 	core    *zlimit.Scoped
 	timeout callTimeout

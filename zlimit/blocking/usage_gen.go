@@ -19,26 +19,25 @@ type UsageService struct {
 	timeout callTimeout
 }
 
-// Snapshots returns snapshots in the order of time, snapshots of the same window in the order of their entities, or of
-// their resources. It costs what a loop over [UsageService.SnapshotsSeq] costs; an error leaves nothing of the list.
+// Snapshots returns snapshots in the order of time, and within a window in the order of their entities or resources. It
+// costs what a loop over [UsageService.SnapshotsSeq] costs; an error leaves nothing of the list.
 func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return collect(s.core.Snapshots(ctx, q))
 }
 
-// SnapshotsSeq yields snapshots in the order of time, snapshots of the same window in the order of their entities, or
-// of their resources. A window without consumption has no snapshot, and one past its retention is left out. An error
-// ends the loop.
+// SnapshotsSeq yields snapshots in the order of time, and within a window in the order of their entities or resources.
+// A window without consumption has no snapshot, and one past its retention is left out. An error ends the loop.
 //
-// Snapshots reads as the loop goes on, and may be moments behind. Its cost depends on the query:
+// Snapshots reads while the loop runs, and may lag by moments. Its cost depends on the query:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
-//     at most 1 MB. A query without a resource takes one call more, and one for each resource of the entity.
+//     at most 1 MB. Without a resource, the query takes one call more, and one for each resource of the entity.
 //   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call
-//     reads 100 windows. A Limit below that makes the first call read as many, and each later one twice as many, up to
-//     100 windows. From or To may be missing, or be more than 100 windows apart. Two more calls of half a unit then
-//     find the first and the last window. Without a resource all of that is paid for each resource of the entity, found
-//     as above.
+//     reads 100 windows. With a lower Limit, the first call reads that many, and each later one twice as many, up to
+//     100. If From or To is missing, or they are more than 100 windows apart, two more calls of half a unit find the
+//     first and the last window. Without a resource, each resource of the entity costs all of this; they are found as
+//     above.
 //   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, which is some 20 entries.
 //     Each snapshot costs half a unit, with two calls for each 100. Daily and monthly windows take at least one call of
 //     half a unit for each window.
@@ -126,12 +125,12 @@ func (s *UsageService) RejectedByMinute(q zlimit.RejectedQuery) ([]zlimit.Reject
 }
 
 // Completeness returns the time up to which the aggregators of [aggregator.Aggregator.Run] have counted every change,
-// and the gaps before it: changes that were lost or left out, or were made before the first aggregator began. To is the
-// zero time if an aggregator has not come to the end of its part of the changes yet, and if the aggregator is a
-// function of Lambda, whose lag CloudWatch has. Aggregators record it every ten seconds, by their own clocks. On
-// DynamoDB days and months are complete some 80 minutes later than hours.
+// and the gaps before it. Gaps are changes that were lost or left out, or made before the first aggregator began. To is
+// the zero time while an aggregator has not reached the end of its part of the changes. It is also zero if the
+// aggregator is a Lambda function, whose lag CloudWatch reports. Aggregators record the time every ten seconds, by
+// their own clocks. On DynamoDB days and months are complete some 80 minutes later than hours.
 //
-// It makes two consistent queries and a read: a read unit for every twenty partitions of the change stream, finished
+// It makes two consistent queries and a read: one read unit for every twenty partitions of the change stream, finished
 // ones included, and one or two for gaps. It is safe for concurrent use.
 //
 // [aggregator.Aggregator.Run]: https://pkg.go.dev/github.com/zlimit/zlimit-go/aggregator#Aggregator.Run

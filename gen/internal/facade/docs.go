@@ -12,9 +12,9 @@ import (
 // phrases are sentences of the core's docs about contexts, each with its counterpart for the
 // facade.
 var phrases = strings.NewReplacer(
-	"the context's error when it ended", "[context.DeadlineExceeded] when the timeout has passed",
-	"nor past the deadline of the context. Without either,", "nor past the timeout. Without either,",
-	"The end of the context ends the wait, and the tokens are returned in the background. If the context ends during the write,",
+	"the context's error if the context has ended", "[context.DeadlineExceeded] if the timeout has passed",
+	"and not past the deadline of the context. Without either,", "and not past the timeout. Without either,",
+	"If the context ends, the wait ends, and the tokens are returned in the background. If it ends during the write,",
 	"If the timeout passes during the write,",
 	"goes on for up to 5 seconds after the context ends", "takes up to 5 seconds, at any timeout",
 )
