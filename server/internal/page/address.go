@@ -55,7 +55,7 @@ func screenURL(r *http.Request) string {
 
 // A reach is a time that a screen can look back, or around another one.
 type reach struct {
-	key, text string
+	key, Text string
 	d         time.Duration
 }
 
@@ -72,7 +72,7 @@ func reachOf(of []reach, path string, q url.Values, name, usual string) (found r
 	q.Del("screen")
 	for _, each := range of {
 		q.Set(name, each.key)
-		tabs = append(tabs, tab{each.text, path + "?" + q.Encode(), each.key == asked})
+		tabs = append(tabs, tab{each.Text, path + "?" + q.Encode(), each.key == asked})
 		if each.key == asked {
 			found = each
 		}

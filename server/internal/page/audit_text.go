@@ -18,11 +18,6 @@ type change struct {
 	Subject, What, Who, Where, For, URL string
 }
 
-// item is the change in a list of changes.
-func (c *change) item(now time.Time) listItem {
-	return listItem{Text: c.Subject, More: c.What, Value: moment(c.Time, now, time.UTC), Class: "dim", Note: "by " + c.Who + c.Where, URL: c.URL}
-}
-
 // changeOf writes what an event says. Details of other programs may have any form, so nothing is taken for granted.
 func changeOf(e *zlimit.AuditEvent) change {
 	c := change{Time: e.Time, For: "–", Subject: named(e.Entity), Who: cmp.Or(e.Principal, "no one known"), URL: entityURL(e.Entity, e.Resource)}

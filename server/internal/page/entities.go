@@ -3,7 +3,6 @@ package page
 import (
 	"context"
 	"errors"
-	"html/template"
 	"net/http"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -13,6 +12,7 @@ import (
 type entitiesBody struct {
 	Prefix string
 	Rows   []zlimit.Entity
+	More   bool
 	Next   string
 }
 
@@ -31,17 +31,6 @@ func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, err
 		body.Rows = stored[:entitiesPerPage]
 		body.Next = address("/entities", "q", prefix, "after", body.Rows[entitiesPerPage-1].ID)
 	}
-	n, more := len(body.Rows), body.Next != "" || after != ""
-	switch {
-	case n == 0 && prefix == "":
-		v.Head.say("", "No entity is stored")
-	case n == 0:
-		v.Head.say("", "No stored entity begins with %s", prefix)
-	case prefix != "":
-		v.Head.say("", "%s with %s", moreThan(more, plural(n, "entity begins")), prefix)
-	default:
-		v.Head.say("", "%s stored", moreThan(more, plural(n, "entity is")))
-	}
-	v.Lead = template.HTML(`An entity need not be stored to be limited. Type its whole name to look at one that is not.`)
+	body.More = body.Next != "" || after != ""
 	return v, nil
 }

@@ -17,28 +17,38 @@ import (
 
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.
 type entityBody struct {
-	ID, Name, Resource string
-	Resources          []tab
-	Limits             []limitRow
-	Tree               []treeRow
-	Events             []listItem
-	Hours, SmallHours  template.HTML
-	HoursText          string
-	Switch             string // "", "disabled" or "bypassed"
-	By                 string // the level that has the switch
-	Names              []string
-	Operation          string // of the forms
-	Done               string
-	EditURL            string
-	NoLimits           bool
+	ID, Resource string
+	Resources    []tab
+	Resolved     zlimit.Resolved
+	NoLimits     bool
+	Limits       []limitRow
+	Parents      []string // the topmost first
+	Children     []zlimit.Entity
+	Stored       bool
+	Cascade      bool // whether its requests are charged to parents
+	Events       []change
+	Hours        charts
+	Used         float64 // in these hours, of a limit
+	UsedOf       string
+	Names        []string // of limits that can be topped up
+	Operation    string   // of the forms
+	Done         string
+	Refused      int64          // in the last minute
+	Cause        *cause         // which refuses most
+	Low          bool           // the narrowest limit runs low
+	Narrowest    *zlimit.Status // of those that refuse
+	Until        time.Time      // when it has room, if it has none
 }
 
+// A limitRow is where a limit stands, and where it comes from.
 type limitRow struct {
-	Cell          cell
-	Name, Allows  string
-	From, FromURL string
-	When, Whose   string
-	Mine          bool
+	*zlimit.Status
+	Cell   cell
+	Source zlimit.Source
+	At     zlimit.Level // of the source
+	Raised *hindsight.Raise
+	Ends   time.Time // when a budget is used up, at the pace of the period
+	Full   time.Duration
 }
 
 func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error) {
@@ -50,65 +60,82 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	if err != nil && !isNotFound(err) {
 		return view{}, err
 	}
-	stored := err == nil
-	body := &entityBody{ID: id, Name: named(id), Operation: rand.Text(), Done: p.done(r)}
+	body := &entityBody{ID: id, Operation: rand.Text(), Done: p.done(r), Stored: err == nil, Cascade: e.Cascade && e.ParentID != ""}
 	v := view{Live: true, Title: named(id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(id), ""}}}
-	resource, err := p.entityResources(ctx, r, id, body)
-	if err != nil {
+	if body.Resource, body.Resources, err = p.entityResources(ctx, r, id); err != nil || body.Resource == "" {
 		return v, err
 	}
-	if resource == "" {
-		v.Head.say("", "%s has no bucket, and nothing is limited yet", named(id))
-		return v, nil
-	}
-	body.Resource = resource
-	body.EditURL = editURL(zlimit.Level{Entity: id, Resource: resource})
-	resolved, err := p.Limiter.Limits.Resolve(ctx, id, resource)
+	body.Resolved, err = p.Limiter.Limits.Resolve(ctx, id, body.Resource)
 	if err != nil && !isNoLimits(err) {
 		return v, err
 	}
 	body.NoLimits = err != nil
-	switch {
-	case resolved.DisabledBy != "":
-		body.Switch, body.By = "disabled", sourceText(resolved.DisabledBy)
-	case resolved.BypassedBy != "":
-		body.Switch, body.By = "bypassed", sourceText(resolved.BypassedBy)
-	}
-	statuses, err := p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: id, Resource: resource, Parents: true})
+	statuses, err := p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: id, Resource: body.Resource, Parents: true})
 	if errors.Is(err, zlimit.ErrDisabled) {
-		statuses, err = p.disabled(ctx, id, resource, &resolved)
+		statuses, err = p.disabled(ctx, id, body.Resource, &body.Resolved)
 	}
 	if err != nil && !isNoLimits(err) {
 		return v, err
 	}
-	sources := map[string]zlimit.Source{id: resolved.Source}
+	sources := map[string]zlimit.Source{id: body.Resolved.Source}
 	for i := range statuses {
-		row, err := p.rowOf(ctx, statuses[i], id, sources)
+		st := &statuses[i]
+		row, err := p.limitRow(ctx, st, sources)
 		if err != nil {
 			return v, err
 		}
-		if body.Switch == "disabled" && row.Cell.Class == "" {
+		if body.Resolved.DisabledBy != "" && row.Cell.Class == "" {
 			row.Cell.State, row.Cell.Class = "disabled", "off"
 		}
 		body.Limits = append(body.Limits, row)
-		if statuses[i].Entity == id && statuses[i].Limit.Term == 0 {
-			body.Names = append(body.Names, statuses[i].Limit.Name)
+		if st.Entity == id && st.Limit.Term == 0 {
+			body.Names = append(body.Names, st.Limit.Name)
 		}
 	}
-	slices.SortStableFunc(body.Limits, func(a, b limitRow) int { return cmp.Compare(btoi(b.Mine), btoi(a.Mine)) })
-	if err := p.tree(ctx, body, e, stored); err != nil {
+	if err := p.related(ctx, body, e.ParentID); err != nil {
 		return v, err
 	}
-	if err := p.timeline(ctx, body, id, resource); err != nil {
-		return v, err
-	}
-	reported, err := p.feed.rejected(ctx, resource)
+	reported, err := p.feed.rejected(ctx, body.Resource)
 	if err != nil {
 		return v, err
 	}
-	refusals := slices.DeleteFunc(together(p.Recent.pulse(resource).Refusals, &reported), func(of refusedBy) bool { return of.entity != id || of.resource != resource })
-	p.entityHead(&v, body, statuses, refusals)
+	p.verdict(body, statuses, together(p.Recent.pulse(body.Resource).Refusals, &reported))
+	slices.SortStableFunc(body.Limits, func(a, b limitRow) int {
+		return btoi(b.Entity == id && b.Wider == 0) - btoi(a.Entity == id && a.Wider == 0)
+	})
 	return v, nil
+}
+
+// verdict finds what refuses the entity, or else its narrowest limit.
+func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []refusedBy) {
+	causes, refused := p.causes(func(entity, limit string) (found *zlimit.Status) {
+		for i := range statuses {
+			if st := &statuses[i]; st.Entity == entity && st.Limit.Name == limit {
+				found = st
+			}
+		}
+		return found
+	}, slices.DeleteFunc(refusals, func(of refusedBy) bool { return of.Entity != body.ID || of.Resource != body.Resource }))
+	if body.Refused = refused; refused > 0 {
+		body.Cause = &causes[0]
+	}
+	for i := range statuses {
+		if st := &statuses[i]; st.Limit.Mode == zlimit.ModeEnforced && (body.Narrowest == nil || cmp.Or(cmp.Compare(shareOf(st), shareOf(body.Narrowest)), cmp.Compare(st.Available, body.Narrowest.Available)) < 0) {
+			body.Narrowest = st
+		}
+	}
+	rank, lowest := rankOf(statuses, false, false, refused, p.Now())
+	switch body.Low = rank == rankLow; {
+	case body.Narrowest == nil:
+	case body.Narrowest.Available <= 0:
+		body.Until = p.better(body.Narrowest, &refusedBy{Requested: 1})
+	case body.Low:
+		for i := range statuses {
+			if st := &statuses[i]; counts(st, p.Now()) && shareOf(st) == lowest {
+				body.Narrowest = st
+			}
+		}
+	}
 }
 
 // disabled returns where the limits of an entity stand that may not use them: as its bucket has them, or full without one.
@@ -127,8 +154,8 @@ func (p *page) disabled(ctx context.Context, id, resource string, resolved *zlim
 	return statuses, nil
 }
 
-// entityResources makes the tabs of resources for which the entity has a bucket, and returns the one to show.
-func (p *page) entityResources(ctx context.Context, r *http.Request, id string, body *entityBody) (string, error) {
+// entityResources returns the resource to show of an entity, with the tabs of those for which it has a bucket.
+func (p *page) entityResources(ctx context.Context, r *http.Request, id string) (asked string, tabs []tab, err error) {
 	names, _, err := once(ctx, &p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) ([]string, error) {
 		buckets, err := first(0, p.Limiter.Entities.Buckets(ctx, id))
 		var names []string
@@ -139,54 +166,59 @@ func (p *page) entityResources(ctx context.Context, r *http.Request, id string, 
 		return slices.Compact(names), err
 	})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	asked := r.URL.Query().Get("resource")
-	if asked == "" && len(names) > 0 {
-		asked = names[0]
+	known := names
+	if asked = r.URL.Query().Get("resource"); asked == "" && len(names) == 0 {
+		if known, err = p.feed.resources(ctx); err != nil || len(known) == 0 {
+			return "", nil, err
+		}
 	}
 	if asked == "" {
-		all, err := p.feed.resources(ctx)
-		if err != nil || len(all) == 0 {
-			return "", err
-		}
-		asked = all[0]
+		asked = known[0]
 	}
 	for _, name := range names {
-		body.Resources = append(body.Resources, tab{named(name), entityURL(id, name), name == asked})
+		tabs = append(tabs, tab{named(name), entityURL(id, name), name == asked})
 	}
-	return asked, nil
+	return asked, tabs, nil
 }
 
-// rowOf makes the row of a limit, with the source of the limits of its entity.
-func (p *page) rowOf(ctx context.Context, st zlimit.Status, id string, sources map[string]zlimit.Source) (limitRow, error) {
-	if _, ok := sources[st.Entity]; !ok {
+// limitRow makes the row of a limit. The sources of the limits of entities are looked up once each. A budget that was raised is shown with that
+// of the running period: the raise holds from the next period on.
+func (p *page) limitRow(ctx context.Context, st *zlimit.Status, sources map[string]zlimit.Source) (row limitRow, err error) {
+	source, ok := sources[st.Entity]
+	if !ok {
 		above, err := p.Limiter.Limits.Resolve(ctx, st.Entity, st.Resource)
 		if err != nil && !isNoLimits(err) {
-			return limitRow{}, err
+			return row, err
 		}
-		sources[st.Entity] = above.Source
+		source = above.Source
+		sources[st.Entity] = source
 	}
-	row := p.limitRow(&st, id, sources[st.Entity])
-	return row, p.raised(ctx, &row, st)
-}
-
-// raised shows the budget of the running period in the row of one that was raised since: the raise holds from the next period on.
-func (p *page) raised(ctx context.Context, row *limitRow, st zlimit.Status) error {
-	now, is := p.Now(), st.Limit.Capacity
-	r, ok, err := hindsight.Raised(ctx, p.Limiter, &st, now)
-	if !ok || err != nil {
-		return err
+	now := p.Now()
+	row = limitRow{Status: st, Cell: statusCell(st, now), Source: source, At: zlimit.Level{Resource: st.Resource}}
+	switch source {
+	case zlimit.SourceEntity:
+		row.At.Entity = st.Entity
+	case zlimit.SourceEntityDefault:
+		row.At = zlimit.Level{Entity: st.Entity}
+	case zlimit.SourceSystem:
+		row.At = zlimit.Level{}
+	default:
 	}
-	st.Limit.Capacity = r.Least
-	row.Cell = statusCell(&st, now)
-	tokens := func(n int64) string { return amount(st.Limit.Name, float64(n)) }
-	text := fmt.Sprintf("raised to %s, which holds from %s on", tokens(is), moment(st.ResetsAt, now, zoneOf(&st.Limit)))
-	if !r.Known() {
-		text += fmt.Sprintf("; without usage it is not known what the running period began with: %s to %s", tokens(r.Least), tokens(r.Most))
+	if ends, ok := st.UsedUp(now); ok && st.Available > 0 {
+		row.Ends = ends
 	}
-	row.When = text + "; " + row.When
-	return nil
+	if limit := st.Now(); st.Available < limit.Capacity && limit.RefillAmount > 0 && !isBudget(&limit) {
+		row.Full = time.Duration(float64(limit.Capacity-st.Available) / float64(limit.RefillAmount) * float64(limit.RefillPeriod))
+	}
+	raise, ok, err := hindsight.Raised(ctx, p.Limiter, st, now)
+	if ok {
+		began := *st
+		began.Limit.Capacity = raise.Least
+		row.Raised, row.Cell = &raise, statusCell(&began, now)
+	}
+	return row, err
 }
 
 func sourceText(s zlimit.Source) string {
@@ -196,138 +228,57 @@ func sourceText(s zlimit.Source) string {
 	}[s], "no one")
 }
 
-func (p *page) limitRow(st *zlimit.Status, id string, source zlimit.Source) limitRow {
-	now := p.Now()
-	limit := st.Now()
-	row := limitRow{
-		Cell: statusCell(st, now), Name: limitName(&st.Limit), Allows: limitText(&limit), From: sourceText(source), Mine: st.Entity == id && st.Wider == 0,
+const shownChildren = 20
+
+// related reads the parents, the children, what happened, and the hours of the last two days.
+func (p *page) related(ctx context.Context, body *entityBody, parent string) (err error) {
+	if body.Parents, err = p.feed.lineage(ctx, parent); err != nil {
+		return err
 	}
-	at := zlimit.Level{Resource: st.Resource}
-	switch source {
-	case zlimit.SourceEntity:
-		at.Entity = st.Entity
-	case zlimit.SourceEntityDefault:
-		at = zlimit.Level{Entity: st.Entity}
-	case zlimit.SourceSystem:
-		at = zlimit.Level{}
-	default:
+	slices.Reverse(body.Parents)
+	if body.Children, err = first(shownChildren+1, p.Limiter.Entities.Children(ctx, body.ID)); err != nil {
+		return err
 	}
-	row.FromURL = editURL(at)
-	if st.Entity != id {
-		row.Whose = "of " + named(st.Entity)
-		if source == zlimit.SourceEntity || source == zlimit.SourceEntityDefault {
-			row.From = "level of " + named(st.Entity)
-		}
+	events, err := first(0, p.Limiter.Audit.Events(ctx, body.ID, zlimit.AuditQuery{Limit: 8, Reverse: true}))
+	body.Events = changesOf(events)
+	if err != nil || len(body.Names) == 0 {
+		return err
 	}
-	if st.Wider > 0 {
-		row.Whose += " for " + named(st.Resource)
+	if body.UsedOf = body.Names[0]; slices.Contains(body.Names, "tpm") {
+		body.UsedOf = "tpm"
 	}
-	row.When = when(st, &limit, now)
-	if st.Carried > 0 {
-		row.When += "; " + amount(st.Limit.Name, float64(st.Carried)) + " carried from the last period"
+	first := zlimit.WindowHourly.Start(p.Now()).Add(-47 * time.Hour)
+	hours, err := p.hours(ctx, body.ID, body.Resource, body.UsedOf, first, 48)
+	if body.Used = sum(hours); body.Used > 0 {
+		body.Hours = drawTwice(func(small bool) template.HTML { return drawHours(hours, first, body.UsedOf, small) })
 	}
-	if st.Granted > 0 {
-		row.When += "; " + amount(st.Limit.Name, float64(st.Granted)) + " granted on top"
-	}
-	if st.Limit.Mode == zlimit.ModeShadow {
-		row.When += fmt.Sprintf("; would have refused %s", plural(st.Refusals, "request"))
-	}
-	return row
+	return err
 }
 
-// when says when a limit resets, is full, or is empty.
-func when(st *zlimit.Status, limit *zlimit.Limit, now time.Time) (text string) {
-	zone := zoneOf(&st.Limit)
-	switch {
-	case st.Limit.Term > 0:
-		text = fmt.Sprintf("%d held by calls under way", st.Held())
-	case isBudget(&st.Limit) && !st.ResetsAt.IsZero():
-		text = "resets " + moment(st.ResetsAt, now, zone)
-		if ends, ok := st.UsedUp(now); ok && st.Available > 0 {
-			text = "used up " + moment(ends, now, zone) + " at this pace; " + text
+// hours returns what an entity used in each of some hours.
+func (p *page) hours(ctx context.Context, entity, resource, limit string, first time.Time, n int) ([]float64, error) {
+	hours := make([]float64, n)
+	q := zlimit.UsageQuery{Entity: entity, Resource: resource, Window: zlimit.WindowHourly, From: first, To: first.Add(time.Duration(n) * time.Hour)}
+	for s, err := range p.Limiter.Usage.Snapshots(ctx, q) {
+		if err != nil {
+			return nil, err
 		}
-	case st.Queue > 0:
-		text = "debt is paid at " + moment(now.Add(st.Queue), now, time.UTC)
-	case st.Available < limit.Capacity && limit.RefillAmount > 0 && !isBudget(limit):
-		missing := float64(limit.Capacity-st.Available) / float64(limit.RefillAmount)
-		text = "full in " + span(time.Duration(missing*float64(limit.RefillPeriod)))
-	default:
-		text = "full"
+		if i := int(s.Start.Sub(first).Hours()); i >= 0 && i < n {
+			hours[i] += max(s.Consumed[limit].Float64(), 0)
+		}
 	}
-	return text
+	return hours, nil
 }
 
-// entityHead says whether requests are admitted, and until when not.
-func (p *page) entityHead(v *view, body *entityBody, statuses zlimit.Statuses, refusals []refusedBy) {
-	v.Head.say("", "%s ", body.Name)
-	switch {
-	case body.Switch == "disabled":
-		v.Head.say("no", "is disabled")
-		v.Head.say("", " for %s", named(body.Resource))
-		v.Lead = lead("Every request is rejected. The switch is at <b>%s</b>.", body.By)
-		return
-	case body.Switch == "bypassed":
-		v.Head.say("low", "is not limited")
-		v.Head.say("", " for %s: requests are counted alone", named(body.Resource))
-		v.Lead = lead("The bypass is at <b>%s</b>.", body.By)
-		return
-	case body.NoLimits:
-		v.Head.say("no", "has no limits")
-		v.Head.say("", " for %s, so its requests fail", named(body.Resource))
-		return
+func drawHours(hours []float64, first time.Time, limit string, small bool) template.HTML {
+	c, every := chart{left: 48, right: 934, top: 12, bottom: 140, slots: len(hours), width: 940, height: 162}, 6
+	if small {
+		c, every = chart{left: 44, right: 334, top: 12, bottom: 130, slots: len(hours), width: 340, height: 152}, 16
 	}
-	var worst *zlimit.Status
-	for i := range statuses {
-		if st := &statuses[i]; st.Limit.Mode == zlimit.ModeEnforced && (worst == nil || cmp.Or(cmp.Compare(shareOf(st), shareOf(worst)), cmp.Compare(st.Available, worst.Available)) < 0) {
-			worst = st
-		}
+	c.axis(slices.Max(hours), 2, func(v float64) string { return axisAmount(limit, v) })
+	c.bars("have", make([]float64, len(hours)), hours)
+	for i := 0; i < len(hours); i += every {
+		c.text(c.x(float64(i)), c.bottom+16, "", "", first.Add(time.Duration(i)*time.Hour).Format("2 Jan 15:04"))
 	}
-	causes, refused := causesOf(refusals)
-	lead1 := "Nothing was refused in the last minute."
-	if refused > 0 {
-		lead1 = fmt.Sprintf("%s refused in the last minute.", plural(refused, "request was"))
-	}
-	rank, lowest := rankOf(statuses, false, false, refused, p.Now())
-	switch {
-	case rank == rankRefuses:
-		of := &causes[0]
-		v.Head.say("no", "is refused")
-		name, until := of.limit, p.until(nil, of)
-		for i := range statuses {
-			if st := &statuses[i]; st.Limit.Name == of.limit && st.Entity == of.limitEntity {
-				name, until = whose(st, body.ID), p.until(st, of)
-			}
-		}
-		v.Head.say("", " by %s%s", name, until)
-	case worst == nil:
-		v.Head.say("", "has no limit that refuses for %s", named(body.Resource))
-	case worst.Available <= 0:
-		v.Head.say("no", "is out of %s", whose(worst, body.ID))
-		of := refusedBy{Requested: 1}
-		if at, ok := p.better(worst, &of); ok {
-			v.Head.say("", " until %s", moment(at, p.Now(), zoneOf(&worst.Limit)))
-		} else {
-			v.Head.say("", ", which comes back within seconds")
-		}
-	case rank == rankLow:
-		for i := range statuses {
-			if st := &statuses[i]; counts(st, p.Now()) && shareOf(st) == lowest {
-				worst = st
-			}
-		}
-		v.Head.say("low", "runs low on %s", whose(worst, body.ID))
-		v.Head.say("", ": %s left", amount(worst.Limit.Name, float64(worst.Available)))
-	default:
-		v.Head.say("", "has room for %s", named(body.Resource))
-		lead1 += fmt.Sprintf(" The narrowest is %s, of which %s is left.", whose(worst, body.ID), percent(shareOf(worst)))
-	}
-	v.Lead = lead("%s", lead1)
-}
-
-// whose names a limit, with its entity if that is a parent.
-func whose(st *zlimit.Status, id string) string {
-	if st.Entity == id {
-		return limitName(&st.Limit)
-	}
-	return limitName(&st.Limit) + " of " + named(st.Entity)
+	return c.svg(fmt.Sprintf("%s of %s in 48 hours, by hour in UTC", amount(limit, sum(hours)), limit))
 }

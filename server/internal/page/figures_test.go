@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -90,7 +91,7 @@ func TestRecent(t *testing.T) {
 		t.Errorf("%+v wait, want alice for 12 s", p.Waiting)
 	}
 	see(zlimit.Event{Kind: zlimit.EventStore, Duration: time.Second})
-	if p = r.pulse("other"); len(p.Refusals) > 0 || p.Decided != 0 || p.RefusedMinute != 0 || p.PerSecond != 0 || slices.Max(p.Refused) != 0 || slices.Max(p.Waiters) != 0 {
+	if p = r.pulse("other"); len(p.Refusals) > 0 || p.Decided != 0 || p.RefusedMinute != 0 || p.perSecond != 0 || slices.Max(p.Refused) != 0 || slices.Max(p.Waiters) != 0 {
 		t.Errorf("another resource has %+v", p)
 	}
 	if !p.Calls || p.Slowest != time.Second {
@@ -137,20 +138,20 @@ func TestReplay(t *testing.T) {
 	per := zlimit.PerHour("tpm", 100)
 	now := from.Add(24 * time.Hour)
 	r := replayed([]float64{200, 101, 50, 0, 300}, from, now, &per)
-	if r.hours != 4 || r.over != 2 || r.refused != 1+100 || r.worst != 1.5 || !r.worstAt.Equal(from.Add(4*time.Hour)) {
+	if r.Hours != 4 || r.Over != 2 || r.Refused != 1+100 || r.Worst != 1.5 || !r.WorstAt.Equal(from.Add(4*time.Hour)) {
 		t.Errorf("replayed() = %+v, want 1 and 100 refused", r)
 	}
 	day := zlimit.Daily("tpm", 100, "UTC")
 	r = replayed([]float64{80, 30, 90, 20}, from, now, &day) // the third hour begins a day
-	if r.over != 2 || r.refused != 10+10 {
+	if r.Over != 2 || r.Refused != 10+10 {
 		t.Errorf("replayed() = %+v, want 10 refused on each day", r)
 	}
 	half := zlimit.Cron("tpm", 100, "0 0 * * *; 0 12 * * *", "Europe/Berlin")
 	r = replayed([]float64{80, 30, 90, 20}, from.Add(-13*time.Hour), now, &half) // the third hour begins at noon in Berlin
-	if r.over != 2 || r.refused != 10+10 {
+	if r.Over != 2 || r.Refused != 10+10 {
 		t.Errorf("replayed() = %+v, want 10 refused in each half of a day", r)
 	}
-	if r = replayed([]float64{100, 130}, from, from.Add(75*time.Minute), &per); r.over != 1 || r.refused != 130-125 {
+	if r = replayed([]float64{100, 130}, from, from.Add(75*time.Minute), &per); r.Over != 1 || r.Refused != 130-125 {
 		t.Errorf("replayed() = %+v, want 5 refused in a quarter of an hour under way", r)
 	}
 }
@@ -264,7 +265,9 @@ func TestWhole(t *testing.T) {
 // TestOutlook gives the headline and the row of one budget one answer.
 func TestOutlook(t *testing.T) {
 	from := time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
-	q := &usageQuery{limit: "tpm", entity: "acme", resource: "gpt", from: from, to: from.AddDate(0, 1, 0), now: from.AddDate(0, 0, 20), zone: time.UTC}
+	q := &usageQuery{Limit: "tpm", Entity: "acme", Resource: "gpt", From: from, To: from.AddDate(0, 1, 0), Now: from.AddDate(0, 0, 20), Zone: time.UTC}
+	p := &page{Options: Options{Now: func() time.Time { return q.Now }}}
+	check.Fatal(t, "parse()", p.parse())
 	for _, test := range []struct {
 		used      int // days
 		available int64
@@ -272,32 +275,28 @@ func TestOutlook(t *testing.T) {
 		head, row string
 	}{
 		{3, 500, time.Time{}, "too early for a forecast", "too early"},
-		{3, 500, q.now.AddDate(0, 0, 2), "too early for a forecast", "too early"},
+		{3, 500, q.Now.AddDate(0, 0, 2), "too early for a forecast", "too early"},
 		{20, 500, time.Time{}, "lasts the month", "on pace"},
-		{20, 500, q.now.AddDate(0, 0, 2), "the budget ends on", "ends early"},
+		{20, 500, q.Now.AddDate(0, 0, 2), "the budget ends on", "ends early"},
 		{3, 0, time.Time{}, "used up", "used up"},
 	} {
 		days := make([]float64, 61)
 		for i := range test.used {
 			days[31+19-i] = 10
 		}
-		f := zlimit.Forecast{Entity: "acme", Limit: "tpm", Capacity: 1000, Available: test.available, UsedUp: test.usedUp, ResetsAt: q.to}
-		book := &ledger{groups: []group{{entity: "acme", days: days, forecast: &f}}, total: days, offset: 31, forecast: f, budget: 1000, available: float64(f.Available), ends: q.to}
+		f := zlimit.Forecast{Entity: "acme", Limit: "tpm", Capacity: 1000, Available: test.available, UsedUp: test.usedUp, ResetsAt: q.To}
+		book := &ledger{Groups: []group{{Entity: "acme", days: days, Forecast: &f}}, Total: days, offset: 31, Forecast: f, Budget: 1000, Available: float64(f.Available), Ends: q.To}
 		book.others.days = make([]float64, 61)
 		book.extend(q)
-		var v view
-		var body usageBody
-		usageHead(&v, q, book)
-		usageRows(&body, q, book, nil)
-		if head := v.Head.plain(); !strings.Contains(head, test.head) || body.Rows[0].Tag != test.row {
-			t.Errorf("the headline is %q beside a row that says %q, want %q and %q", head, body.Rows[0].Tag, test.head, test.row)
+		body := usageOf(q, book, nil)
+		if head, err := p.execute("head usage", view{Body: body}); err != nil || !strings.Contains(string(head), test.head) || string(body.Rows[0].Outlook) != test.row {
+			t.Errorf("the headline is %q, %v, beside a row that says %q, want %q and %q", head, err, body.Rows[0].Outlook, test.head, test.row)
 		}
 		everyone := *q
-		everyone.entity = ""
-		v = view{}
-		usageHead(&v, &everyone, book)
-		if head := v.Head.plain(); strings.Contains(head, "too early") != (test.row == "too early") || strings.Contains(head, "used up") != (test.row == "used up") {
-			t.Errorf("the headline of everyone is %q beside a row that says %q", head, test.row)
+		everyone.Entity = ""
+		head, err := p.execute("head usage", view{Body: usageOf(&everyone, book, nil)})
+		if text := string(head); err != nil || strings.Contains(text, "too early") != (test.row == "too early") || strings.Contains(text, "used up") != (test.row == "used up") {
+			t.Errorf("the headline of everyone is %q, %v, beside a row that says %q", head, err, test.row)
 		}
 	}
 }

@@ -2,50 +2,70 @@ package page
 
 import (
 	"html/template"
+	"reflect"
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// functions are what templates call beside fields.
-var functions = template.FuncMap{
-	"named":     named,
-	"amount":    amount,
-	"grouped":   grouped,
-	"pct":       pct,
-	"percent":   percent,
-	"plural":    plural[int64],
-	"sparkline": sparkline,
-	"span":      span,
-	"clock":     func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"day":       func(t time.Time) string { return t.UTC().Format("2 January") },
-	"lower":     strings.ToLower,
-	"titled":    titled,
-	"entity":    entityURL,
-	"level":     editURL,
-	"limit":     func(l zlimit.Limit) string { return limitText(&l) },
-	"whole":     whole,
-	"text":      func(l zlimit.Limit) string { return l.String() },
-	"dict": func(pairs ...any) map[string]any {
-		all := map[string]any{}
-		for i := 0; i+1 < len(pairs); i += 2 {
-			all[pairs[i].(string)] = pairs[i+1]
-		}
-		return all
-	},
-	"nav": func() []tab { return navigation },
-	"current": func(screen, url string) bool {
-		first, _, _ := strings.Cut(screen, "/")
-		switch url {
-		case "/":
-			return screen == "now"
-		case "/entities":
-			return first == "entities" || first == "entity" || first == "why"
-		default:
-			return "/"+first == url
-		}
-	},
+// functions are what templates call beside fields and methods. Numbers may be of any type.
+func (p *page) functions() template.FuncMap {
+	return template.FuncMap{
+		"amount":   func(limit string, n any) string { return amount(limit, number(n)) },
+		"grouped":  func(n any) string { return grouped(int64(number(n))) },
+		"plural":   func(n any, words string) string { return plural(int64(number(n)), words) },
+		"clock":    func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
+		"day":      func(t time.Time) string { return t.UTC().Format("2 January") },
+		"ago":      func(t time.Time) string { return span(p.Now().Sub(t).Round(time.Second)) },
+		"moment":   func(t time.Time) string { return moment(t, p.Now(), time.UTC) },
+		"momentIn": func(t time.Time, l zlimit.Limit) string { return moment(t, p.Now(), zoneOf(&l)) },
+		"after":    func(d time.Duration) string { return moment(p.Now().Add(d), p.Now(), time.UTC) },
+		"cell":     func(st *zlimit.Status) cell { return statusCell(st, p.Now()) },
+		"named":    named, "titled": titled, "whose": whose, "lower": strings.ToLower, "listed": listed,
+		"pct": pct, "percent": percent, "signed": signedPercent, "span": span, "moreThan": moreThan, "sparkline": sparkline,
+		"entity": entityURL, "level": editURL, "resource": resourceName, "one": oneResource, "source": sourceText, "limitTitle": limitTitle, "times": refusedTimes, "changed": changeOf,
+		"isMoney": isMoney, "share": shareOf,
+		"limit":      func(l zlimit.Limit) string { return limitText(&l) },
+		"limitName":  func(l zlimit.Limit) string { return limitName(&l) },
+		"isBudget":   func(l zlimit.Limit) bool { return isBudget(&l) },
+		"isPrepaid":  func(l zlimit.Limit) bool { return isPrepaid(&l) },
+		"levelOf":    func(entity, resource string) string { return editURL(zlimit.Level{Entity: entity, Resource: resource}) },
+		"min":        func(a, b int) int { return min(a, b) },
+		"mostEvents": func() int { return hindsight.Most },
+		"add":        func(a, b int) int { return a + b },
+		"configTTL":  func() time.Duration { return p.ConfigTTL },
+		"dict": func(pairs ...any) map[string]any {
+			all := map[string]any{}
+			for i := 0; i+1 < len(pairs); i += 2 {
+				all[pairs[i].(string)] = pairs[i+1]
+			}
+			return all
+		},
+		"render": p.execute,
+		"nav":    func() []tab { return navigation },
+		"current": func(screen, url string) bool {
+			first, _, _ := strings.Cut(screen, "/")
+			switch url {
+			case "/":
+				return screen == "now"
+			case "/entities":
+				return first == "entities" || first == "entity" || first == "why"
+			default:
+				return "/"+first == url
+			}
+		},
+	}
+}
+
+// number is a number of a template.
+func number(n any) float64 {
+	v := reflect.ValueOf(n)
+	if v.CanInt() {
+		return float64(v.Int())
+	}
+	return v.Float()
 }
 
 // whole writes a text in which no line breaks within a name such as gpt-4o, unless it is too long for a line.

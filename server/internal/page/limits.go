@@ -11,9 +11,9 @@ import (
 
 // A limitsBody lists the levels at which something is stored.
 type limitsBody struct {
-	Groups []levelGroup
-	New    string
-	More   bool
+	Groups       []levelGroup
+	N, Off, Soft int // levels, those that are switched off, and limits that reject nothing
+	More         bool
 }
 
 type levelGroup struct {
@@ -43,12 +43,12 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 		return v, err
 	}
 	body.More = len(levels) > mostLevels
-	n, off, soft := min(len(levels), mostLevels), 0, 0
-	for _, stored := range levels[:n] {
+	body.N = min(len(levels), mostLevels)
+	for _, stored := range levels[:body.N] {
 		for i := range stored.Config.Limits {
-			soft += btoi(stored.Config.Limits[i].Mode != zlimit.ModeEnforced)
+			body.Soft += btoi(stored.Config.Limits[i].Mode != zlimit.ModeEnforced)
 		}
-		off += btoi(isOff(&stored))
+		body.Off += btoi(isOff(&stored))
 		stored.Managed = set.Has(&stored)
 		g := slices.IndexFunc(groups, func(g levelGroup) bool { return g.of == stored.Level.Source() })
 		groups[g].Rows = append(groups[g].Rows, stored)
@@ -58,17 +58,6 @@ func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error
 		slices.SortStableFunc(g.Rows, func(a, b zlimit.Stored) int {
 			return cmp.Or(btoi(isOff(&b))-btoi(isOff(&a)), cmp.Compare(named(a.Level.Entity), named(b.Level.Entity)), cmp.Compare(named(a.Level.Resource), named(b.Level.Resource)))
 		})
-	}
-	v.Head.say("", "%s limits", moreThan(body.More, plural(n, "level has")))
-	if off > 0 {
-		v.Head.say("", ", and ")
-		v.Head.say("low", "%s switched off", plural(off, "level is"))
-	} else if n > 0 {
-		v.Head.say("", ", and all are in force")
-	}
-	v.Lead = lead("The first level with limits wins as a whole: an entity's for the resource, the entity's default, the resource's, the system's.")
-	if soft > 0 {
-		v.Lead += lead(" %s soft or shadow, and rejects nothing.", plural(soft, "limit is"))
 	}
 	return v, nil
 }

@@ -19,48 +19,38 @@ const mostLimits = 16
 // An editBody is a level in a form.
 type editBody struct {
 	Level       zlimit.Level
-	Name, For   string
+	Config      zlimit.Config
 	Text        string // a limit a line
 	Before      string // the stored config, which must still be stored when the form is saved
-	Notes       []string
 	Error, Done string
-	History     []listItem
-	Exists      bool
+	History     []change
 }
 
 func levelOf(values url.Values) zlimit.Level {
 	return zlimit.Level{Entity: values.Get("entity"), Resource: values.Get("resource")}
 }
 
-func (p *page) edited(ctx context.Context, at zlimit.Level) (editBody, zlimit.Config, error) {
-	body := editBody{Level: at, Name: cmp.Or(named(at.Entity), "every entity"), For: cmp.Or(named(at.Resource), "every resource")}
-	config, err := p.Limiter.Limits.Get(ctx, at)
-	if err != nil {
-		return body, config, err
+// Exists reports whether something is stored at the level.
+func (b *editBody) Exists() bool { return !b.Config.IsZero() }
+
+func (p *page) edited(ctx context.Context, at zlimit.Level) (body editBody, err error) {
+	body.Level = at
+	if body.Config, err = p.Limiter.Limits.Get(ctx, at); err != nil {
+		return body, err
 	}
-	body.Exists = !config.IsZero()
-	lines := make([]string, len(config.Limits))
-	for i := range config.Limits {
-		lines[i] = config.Limits[i].String()
+	lines := make([]string, len(body.Config.Limits))
+	for i := range lines {
+		lines[i] = body.Config.Limits[i].String()
 	}
 	body.Text = strings.Join(lines, "\n")
-	before, err := json.Marshal(config)
+	before, err := json.Marshal(body.Config)
 	body.Before = string(before)
-	if config.Within != "" {
-		body.Notes = append(body.Notes, "It lies within "+named(config.Within)+".")
-	}
-	if config.OnUnavailable != zlimit.PolicyInherit {
-		body.Notes = append(body.Notes, "When the store does not answer: "+config.OnUnavailable.String()+".")
-	}
-	if config.Cascade != zlimit.CascadeInherit {
-		body.Notes = append(body.Notes, "Parents are charged: "+string(config.Cascade)+".")
-	}
-	return body, config, err
+	return body, err
 }
 
 func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
 	at := levelOf(r.URL.Query())
-	body, config, err := p.edited(ctx, at)
+	body, err := p.edited(ctx, at)
 	v := view{Body: &body, Path: p.limitsPath()}
 	if err != nil {
 		return v, err
@@ -74,33 +64,12 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 		subject = zlimit.AuditResource(at.Resource)
 	}
 	events, err := first(0, p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}))
-	body.History = p.items(events, func(c *change) { c.Subject, c.Where = "", "" })
-	editHead(&v, &body, config)
+	body.History = changesOf(events)
 	return v, err
 }
 
 func (p *page) limitsPath() []crumb {
 	return []crumb{{p.Namespace, "/"}, {"limits", "/limits"}, {"level", ""}}
-}
-
-func editHead(v *view, body *editBody, config zlimit.Config) {
-	switch n := len(config.Limits); {
-	case !body.Exists:
-		v.Head.say("", "%s for %s has no level of its own", body.Name, body.For)
-		v.Lead = lead("What is stored here comes before the levels around it. Saving makes the level.")
-	case n == 0:
-		v.Head.say("", "%s for %s: a level without limits", body.Name, body.For)
-	default:
-		v.Head.say("", "%s for %s: ", body.Name, body.For)
-		parts := make([]string, 0, n)
-		for i := range config.Limits[:min(n, 3)] {
-			parts = append(parts, config.Limits[i].Name+" "+limitText(&config.Limits[i]))
-		}
-		if n > 3 {
-			parts = append(parts, fmt.Sprintf("%d more", n-3))
-		}
-		v.Head.say("", "%s", listed(parts))
-	}
 }
 
 // parseLimits reads a limit a line. The error names the line.
@@ -134,7 +103,7 @@ func parseLimits(text string) ([]zlimit.Limit, error) {
 
 // again shows the form with what was typed, and why it was not accepted.
 func (p *page) again(ctx context.Context, at zlimit.Level, text string, why error) (view, error) {
-	body, config, err := p.edited(ctx, at)
+	body, err := p.edited(ctx, at)
 	v := view{Screen: "limits/edit", Body: &body, Path: p.limitsPath(), Status: http.StatusBadRequest}
 	body.Error = "Nothing was saved. " + why.Error()
 	if errors.Is(why, errStale) {
@@ -142,7 +111,6 @@ func (p *page) again(ctx context.Context, at zlimit.Level, text string, why erro
 		body.Error = "Nothing was saved: the limits were changed meanwhile. Below are your lines; what is stored now is " + cmp.Or(strings.ReplaceAll(body.Text, "\n", "  "), "nothing") + ". Preview again to go on from there."
 	}
 	body.Text = text
-	editHead(&v, &body, config)
 	return v, err
 }
 

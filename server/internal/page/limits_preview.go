@@ -18,11 +18,10 @@ const (
 type previewBody struct {
 	editBody
 
-	Diff                  []diffRow
-	Buckets, Left, Tight  int
-	Rows                  []feltRow
-	Facts                 []fact
-	Nothing, Partly, Gone bool
+	Diff                 []diffRow
+	Buckets, Left, Tight int
+	Rows                 []feltRow
+	Nothing, Partly      bool
 }
 
 // A feltRow is a bucket with the limits that change, after the change.
@@ -41,7 +40,7 @@ func (p *page) previewLimits(ctx context.Context, r *http.Request, _ User) (view
 	if err != nil {
 		return p.again(ctx, at, text, err)
 	}
-	edited, config, err := p.edited(ctx, at)
+	edited, err := p.edited(ctx, at)
 	if err != nil {
 		return view{}, err
 	}
@@ -49,25 +48,10 @@ func (p *page) previewLimits(ctx context.Context, r *http.Request, _ User) (view
 		return p.again(ctx, at, text, errStale)
 	}
 	edited.Text = text
-	body := &previewBody{editBody: edited, Diff: diffOf(config.Limits, next)}
+	body := &previewBody{editBody: edited, Diff: diffOf(edited.Config.Limits, next)}
 	v := view{Body: body, Path: p.limitsPath()}
 	body.Nothing = !slices.ContainsFunc(body.Diff, func(d diffRow) bool { return d.Word != "stays" })
-	if err := p.preview(ctx, body, at, next); err != nil {
-		return v, err
-	}
-	switch {
-	case body.Nothing:
-		v.Head.say("", "Nothing would change")
-	case body.Tight > 0:
-		v.Head.say("", "This changes %s, and ", plural(body.Buckets, "bucket"))
-		v.Head.say("no", "%s nothing left immediately", plural(body.Tight, "entity has"))
-	case body.Buckets == 0:
-		v.Head.say("", "No bucket uses this level now; it holds for those to come")
-	default:
-		v.Head.say("", "This changes %s, and every entity keeps room", plural(body.Buckets, "bucket"))
-	}
-	v.Lead = lead("Nothing is saved yet. Balances stay as they are, up to the new capacity: a raise adds no tokens by itself, and they flow in or come with the next period.")
-	return v, nil
+	return v, p.preview(ctx, body, at, next)
 }
 
 func diffOf(was, is []zlimit.Limit) []diffRow {
@@ -122,15 +106,6 @@ func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, 
 	slices.SortStableFunc(body.Rows, func(a, b feltRow) int { return cmp.Compare(a.share, b.share) })
 	shown := min(len(body.Rows), shownPreviewed)
 	body.Rows, body.Left = body.Rows[:shown], len(body.Rows)-shown
-	body.Facts = []fact{
-		{Name: "Buckets under this level", Value: grouped(int64(body.Buckets)), Note: "listed now"},
-		{Name: "Have nothing left immediately", Value: grouped(int64(body.Tight)), Note: "after the change"},
-		{Name: "Saving it costs", Value: saveCost(body), Note: "write units: level, audit event, registry"},
-		{Name: "Holds everywhere", Value: "within " + span(p.ConfigTTL), Note: "here immediately; other processes read stored limits again after that time"},
-	}
-	if body.Tight > 0 {
-		body.Facts[1].Class = "red"
-	}
 	return nil
 }
 
@@ -159,15 +134,15 @@ func (p *page) felt(b *zlimit.Bucket, next []zlimit.Limit) feltRow {
 	return row
 }
 
-// saveCost is what docs and LimitService say: two units for each item of a transaction, and one for the index of the event; a new level
+// SaveCost is what docs and LimitService say: two units for each item of a transaction, and one for the index of the event; a new level
 // has a registry, and an index more.
-func saveCost(body *previewBody) string {
+func (b *previewBody) SaveCost() string {
 	switch {
-	case body.Nothing:
+	case b.Nothing:
 		return "nothing"
-	case body.Exists:
+	case b.Exists():
 		return "about 5"
-	case body.Level.Entity != "":
+	case b.Level.Entity != "":
 		return "about 9"
 	default:
 		return "about 8"

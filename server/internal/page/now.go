@@ -19,35 +19,27 @@ const (
 
 // A nowBody is the screen that answers who is refused, by which limit, and until when.
 type nowBody struct {
-	Resource  string
-	Resources []tab
-	Facts     []fact
-	Columns   []string
-	HasSlots  bool
-	Rows      []bucketRow
-	More      string // the address with more rows
-	Note      string
-	Refusing  []listItem
-	Slots     *slotsView
-	Changes   []listItem
+	Resource                        string
+	Resources                       []tab
+	Pulse                           pulse
+	Count, Unlisted                 int // buckets, and entities without one
+	Refusing, UsedUp, Disabled, Low int // entities
+	Refused                         int64
+	Causes                          []cause
+	Held, Capacity                  int64 // slots
+	Outage                          bool
+	Columns                         []string
+	HasSlots                        bool
+	Rows                            []bucketRow
+	More                            string // the address with more rows
+	Slots                           *slotsView
+	Changes                         []change
 }
 
-// A fact is one figure, with its course.
-type fact struct {
-	Name, Value, Class, Note string
-	Line                     string // the points of a sparkline
-	LineClass                string
-}
-
-type listItem struct {
-	Text, More, Value, Class, Note, URL string
-}
-
-// A bucketRow is a bucket with the limits of the columns.
+// A bucketRow is a bucket with its place in the tree.
 type bucketRow struct {
 	*standing
 	relation
-	Cells []cell
 }
 
 // Tag says how the bucket stands.
@@ -68,117 +60,73 @@ func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	v.At = at
-	pulse := p.Recent.pulse(resource)
+	body := &nowBody{Resource: resource, Resources: resources, Pulse: p.Recent.pulse(resource), Count: len(read.Buckets), Outage: p.Limiter.Stats().Outage}
+	v.At, v.Body, v.Path, v.Title = at, body, []crumb{{p.Namespace, "/"}, {"resource", ""}}, named(resource)+" now"
 	reported, err := p.feed.rejected(ctx, resource)
 	if err != nil {
 		return v, err
 	}
-	refusals := together(pulse.Refusals, &reported)
+	refusals := together(body.Pulse.Refusals, &reported)
 	byEntity := map[string]int64{}
 	for _, of := range refusals {
-		byEntity[of.entity] += of.N
+		byEntity[of.Entity] += of.N
 	}
-	all := make([]standing, len(read.Buckets))
+	all, ranks := make([]standing, len(read.Buckets)), map[rank]int{}
 	for i := range read.Buckets {
 		b := &read.Buckets[i]
-		all[i] = standingOf(b, byEntity[b.Entity], pulse.Waiting[b.Entity], p.Now())
+		all[i] = standingOf(b, byEntity[b.Entity], body.Pulse.Waiting[b.Entity], p.Now())
+		ranks[all[i].rank]++
+		body.Held, body.Capacity = body.Held+all[i].Held, body.Capacity+all[i].slots
 	}
 	slices.SortStableFunc(all, func(a, b standing) int { return a.compare(&b) })
-	body := &nowBody{Resource: named(resource), Resources: resources}
-	v.Body, v.Path = body, []crumb{{p.Namespace, "/"}, {"resource", ""}}
-	v.Title = named(resource) + " now"
-	p.nowHead(&v, body, all, refusals, &pulse)
-	p.facts(body, &pulse, all, refusals)
-	if err := p.rows(ctx, r, body, all, &read); err != nil {
-		return v, err
-	}
-	body.Refusing = p.refusing(all, refusals)
-	body.Slots = slotsOf(all)
-	if body.Changes, err = p.justChanged(ctx); err != nil {
-		return v, err
-	}
-	return v, nil
-}
-
-func (p *page) facts(body *nowBody, pulse *pulse, all []standing, refusals []refusedBy) {
-	_, total := causesOf(refusals)
-	total = max(total, pulse.RefusedMinute) // a flood of names is not counted by name
-	refused := fact{Name: "Refused a minute", Value: grouped(total), Note: "of this resource", Line: sparkline(pulse.Refused), LineClass: "r"}
-	if total > 0 {
-		refused.Class = "red"
-	}
-	if pulse.Decided > 0 {
-		refused.Note = percent(float64(pulse.RefusedMinute)/float64(pulse.Decided)) + " of the calls for this resource"
-		if total > pulse.RefusedMinute {
-			refused.Note = fmt.Sprintf("%s by this server, %s of its calls for it", grouped(pulse.RefusedMinute), percent(float64(pulse.RefusedMinute)/float64(pulse.Decided)))
+	body.Refusing, body.UsedUp, body.Disabled, body.Low = len(byEntity), ranks[rankUsedUp], ranks[rankDisabled], ranks[rankLow]+ranks[rankOwes]
+	body.Causes, body.Refused = p.causes(func(entity, limit string) *zlimit.Status {
+		if i := slices.IndexFunc(all, func(s standing) bool { return s.Entity == entity && s.Status(limit) != nil }); i >= 0 {
+			return all[i].Status(limit)
 		}
+		return nil
+	}, refusals)
+	body.Refused = max(body.Refused, body.Pulse.RefusedMinute) // a flood of names is not counted by name
+	if read.Coverage.Known() {
+		body.Unlisted = read.Coverage.Unlisted
 	}
-	waiting := fact{Name: "Waiting", Value: grouped(int64(pulse.Waits.N)), Note: "no one waits", Line: sparkline(pulse.Waiters), LineClass: "v"}
-	if pulse.Waits.N > 0 {
-		waiting.Class, waiting.Note = "violet", "longest "+span(pulse.Waits.Longest)
+	if err := p.rows(ctx, r, body, all); err != nil {
+		return v, err
 	}
-	held, capacity := int64(0), int64(0)
-	for i := range all {
-		held, capacity = held+all[i].Held, capacity+all[i].slots
-	}
-	store := fact{Name: "Store", Value: "idle", Note: "no call in the last minute", Line: sparkline(pulse.Store), LineClass: "g"}
-	if pulse.Calls {
-		store.Value, store.Note = span(pulse.Slowest), "slowest call · no outage"
-	}
-	if p.Limiter.Stats().Outage {
-		store.Value, store.Class, store.Note = "outage", "red", "calls of the store are suspended"
-	}
-	perSecond := grouped(int64(pulse.PerSecond + 0.5))
-	if pulse.PerSecond < 9.95 {
-		perSecond = short(pulse.PerSecond)
-	}
-	body.Facts = []fact{
-		{Name: "Admitted a second", Value: perSecond, Note: "calls for it, by this server", Line: sparkline(pulse.Admitted)},
-		refused, waiting,
-	}
-	if capacity > 0 {
-		body.Facts = append(body.Facts, fact{Name: "Slots", Value: grouped(held), Note: "of " + grouped(capacity) + " held", Line: ""})
-	}
-	body.Facts = append(body.Facts, store)
+	body.Slots = slotsOf(all)
+	events, err := p.feed.changes(ctx, 24*time.Hour, 4)
+	body.Changes = changesOf(events)
+	return v, err
 }
 
 // rows are the worst buckets.
-func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []standing, read *reading) error {
+func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []standing) error {
 	body.Columns = columns(all)
 	shown := min(len(all), shownBuckets)
 	if r.URL.Query().Get("all") != "" {
 		shown = min(len(all), mostBuckets)
 	}
 	body.Rows = make([]bucketRow, shown)
-	if err := each8(shown, func(i int) (err error) {
-		row := &body.Rows[i]
-		row.standing = &all[i]
-		for _, name := range body.Columns {
-			row.Cells = append(row.Cells, cellOf(row.standing, name, p.Now()))
-		}
-		row.relation, err = p.feed.relation(ctx, row.Entity, row.isParent)
-		return err
-	}); err != nil {
-		return err
+	for i := range body.Rows {
+		body.Rows[i].standing = &all[i]
+		body.HasSlots = body.HasSlots || all[i].Held > 0
 	}
-	body.HasSlots = slices.ContainsFunc(body.Rows, func(r bucketRow) bool { return r.Held > 0 })
-	body.Note = fmt.Sprintf("%s of %s shown", grouped(int64(shown)), grouped(int64(len(all))))
 	if len(all) > shown && shown < mostBuckets {
 		q := r.URL.Query()
 		q.Del("screen")
 		q.Set("all", "1")
 		body.More = screenURL(r) + "?" + q.Encode()
 	}
-	if read.Coverage.Known() && read.Coverage.Unlisted > 0 {
-		body.Note += fmt.Sprintf(" · %s used once or expired, and not listed", plural(read.Coverage.Unlisted, "entity"))
-	}
-	return nil
+	return each8(shown, func(i int) (err error) {
+		row := &body.Rows[i]
+		row.relation, err = p.feed.relation(ctx, row.Entity, row.isParent)
+		return err
+	})
 }
 
 // columns are the limits that most buckets have, at most three, without slots.
 func columns(all []standing) []string {
-	counts := map[string]int{}
+	counts := map[string]float64{}
 	for i := range all {
 		for j := range all[i].Statuses {
 			if st := &all[i].Statuses[j]; st.Limit.Term == 0 {
@@ -186,7 +134,7 @@ func columns(all []standing) []string {
 			}
 		}
 	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	names := largest(counts)
 	names = names[:min(len(names), 3)]
 	slices.SortFunc(names, func(a, b string) int { // money last
 		return cmp.Or(cmp.Compare(btoi(isMoney(a)), btoi(isMoney(b))), cmp.Compare(a, b))
@@ -194,11 +142,11 @@ func columns(all []standing) []string {
 	return names
 }
 
-// A slotsView is who holds slots.
+// A slotsView is who holds slots, as squares of Scale slots each.
 type slotsView struct {
-	Text    string
-	Squares []string // classes
-	Key     []keyItem
+	Held, Capacity, Scale int64
+	Squares               []string // classes
+	Key                   []keyItem
 }
 
 type keyItem struct{ Class, Text string }
@@ -206,37 +154,27 @@ type keyItem struct{ Class, Text string }
 const mostSquares = 100
 
 func slotsOf(all []standing) *slotsView {
-	var holders []*standing
-	held, capacity := int64(0), int64(0)
+	v, by := &slotsView{}, map[string]float64{}
 	for i := range all {
 		if s := &all[i]; !s.isParent { // whose children hold its slots
-			held, capacity = held+s.Held, capacity+s.slots
-			if s.Held > 0 {
-				holders = append(holders, s)
-			}
+			v.Held, v.Capacity = v.Held+s.Held, v.Capacity+s.slots
+			by[s.Entity] += float64(s.Held)
 		}
 	}
-	if held == 0 {
+	if v.Held == 0 {
 		return nil
 	}
-	slices.SortFunc(holders, func(a, b *standing) int { return cmp.Or(cmp.Compare(b.Held, a.Held), cmp.Compare(a.Entity, b.Entity)) })
-	v := &slotsView{Text: fmt.Sprintf("%s of %s calls are under way", grouped(held), grouped(capacity))}
-	scale := max((max(capacity, held)+mostSquares-1)/mostSquares, 1)
-	if scale > 1 {
-		v.Text += fmt.Sprintf("; a square is %d of them", scale)
-	}
-	others := int64(0)
-	for i, h := range holders {
-		if i >= len(colours)-1 {
-			others += h.Held
-			continue
+	v.Scale = max((max(v.Capacity, v.Held)+mostSquares-1)/mostSquares, 1)
+	maps.DeleteFunc(by, func(_ string, n float64) bool { return n == 0 })
+	others := v.Held
+	for i, name := range largest(by) {
+		if i < len(colours)-1 {
+			others -= int64(by[name])
+			v.add(colours[i], named(name), int64(by[name]))
 		}
-		v.add(colours[i], named(h.Entity), h.Held, scale)
 	}
-	if others > 0 {
-		v.add("E", "others", others, scale)
-	}
-	for int64(len(v.Squares)) < min(capacity/scale, mostSquares) {
+	v.add("E", "others", others)
+	for int64(len(v.Squares)) < min(v.Capacity/v.Scale, mostSquares) {
 		v.Squares = append(v.Squares, "")
 	}
 	return v
@@ -244,26 +182,18 @@ func slotsOf(all []standing) *slotsView {
 
 var colours = []string{"A", "B", "C", "D", "E"}
 
-func (v *slotsView) add(class, name string, n, scale int64) {
-	for range (n + scale - 1) / scale {
-		v.Squares = append(v.Squares, class)
+func (v *slotsView) add(class, name string, n int64) {
+	if n == 0 {
+		return
 	}
+	v.Squares = append(v.Squares, slices.Repeat([]string{class}, int((n+v.Scale-1)/v.Scale))...)
 	v.Key = append(v.Key, keyItem{class, fmt.Sprintf("%s %d", name, n)})
 }
 
-func (p *page) justChanged(ctx context.Context) ([]listItem, error) {
-	events, err := p.feed.changes(ctx, 24*time.Hour, 4)
-	return p.items(events, nil), err
-}
-
-// items lists changes, each without what is the same for all.
-func (p *page) items(events []zlimit.AuditEvent, shorten func(*change)) (items []listItem) {
+// changesOf are events as sentences.
+func changesOf(events []zlimit.AuditEvent) (all []change) {
 	for i := range events {
-		c := changeOf(&events[i])
-		if shorten != nil {
-			shorten(&c)
-		}
-		items = append(items, c.item(p.Now()))
+		all = append(all, changeOf(&events[i]))
 	}
-	return items
+	return all
 }

@@ -3,17 +3,19 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
+	"html"
 	"html/template"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -102,8 +104,7 @@ func New(o Options) (http.Handler, error) {
 	p := &page{Options: o, streams: make(chan struct{}, mostStreams)}
 	p.sessions = sessions{now: time.Now, open: map[string]session{}, token: o.Token}
 	p.feed = newFeed(p)
-	var err error
-	if p.templates, err = template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"); err != nil {
+	if err := p.parse(); err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
 	files, err := fs.Sub(staticFiles, "static")
@@ -133,6 +134,11 @@ func New(o Options) (http.Handler, error) {
 	return secured(http.NewCrossOriginProtection().Handler(mux)), nil
 }
 
+func (p *page) parse() (err error) {
+	p.templates, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html")
+	return err
+}
+
 // screens are the screens by their paths.
 func (p *page) screens() map[string]screen {
 	return map[string]screen{
@@ -149,9 +155,9 @@ type view struct {
 	Screen   string // its template, and its path
 	Title    string
 	Path     []crumb
-	Head     headline
-	Lead     template.HTML
-	Live     bool // whether it is kept up to date
+	Head     template.HTML // made by the template "head SCREEN": the answer in a sentence, and the title of a screen without one
+	Lead     template.HTML // likewise, a line below
+	Live     bool          // whether it is kept up to date
 	At       time.Time
 	Body     any
 	User     User
@@ -160,38 +166,9 @@ type view struct {
 	Headless bool
 	Leads    string // the address of the screen to show instead
 	Status   int    // of HTTP; 0 is 200
-	now      time.Time
 }
-
-// Moment writes a time beside now, in UTC.
-func (v view) Moment(t time.Time) string { return moment(t, v.now, time.UTC) }
 
 type crumb struct{ Text, URL string }
-
-// A headline is a sentence, in parts. Class is "", "no" or "low".
-type headline []struct{ Text, Class string }
-
-func (h headline) plain() string {
-	var b strings.Builder
-	for _, part := range h {
-		b.WriteString(part.Text)
-	}
-	return b.String()
-}
-
-func (h *headline) say(class, format string, args ...any) {
-	*h = append(*h, struct{ Text, Class string }{fmt.Sprintf(format, args...), class})
-}
-
-// lead writes a sentence with bold parts; it escapes its arguments.
-func lead(format string, args ...any) template.HTML {
-	for i, arg := range args {
-		if text, ok := arg.(string); ok {
-			args[i] = template.HTMLEscapeString(text)
-		}
-	}
-	return template.HTML(fmt.Sprintf(format, args...)) //nolint:gosec // the format is constant, and arguments are escaped
-}
 
 // screen serves a screen, or why there is none. A form may take longer than a reading.
 func (p *page) screen(name string, s screen) handle {
@@ -216,30 +193,62 @@ func (p *page) screen(name string, s screen) handle {
 
 // show writes a whole page.
 func (p *page) show(w http.ResponseWriter, r *http.Request, u User, name string, v view) {
-	v = p.complete(name, r.URL, u, v)
-	var b bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&b, "page.html", v); err != nil {
+	v, err := p.complete(name, r.URL, u, v)
+	var text template.HTML
+	if err == nil {
+		text, err = p.execute("page.html", v)
+	}
+	if err != nil {
 		p.Logger.Error("page: write a screen", "screen", name, "error", err)
 		http.Error(w, "the page could not be written", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(cmp.Or(v.Status, http.StatusOK))
-	_, _ = b.WriteTo(w)
+	_, _ = io.WriteString(w, string(text))
 }
 
-func (p *page) complete(name string, at *url.URL, u User, v view) view {
-	v.User, v.Store, v.now = u, p.Store, p.Now()
-	v.Screen, v.Title = cmp.Or(v.Screen, name), cmp.Or(v.Title, v.Head.plain())
+// execute returns what a template writes; nothing without one of the name.
+func (p *page) execute(name string, data any) (template.HTML, error) {
+	t := p.templates.Lookup(name)
+	if t == nil {
+		return "", nil
+	}
+	var b strings.Builder
+	err := t.Execute(&b, data)
+	return template.HTML(b.String()), err //nolint:gosec // templates escape
+}
+
+var (
+	space  = regexp.MustCompile(`[ \t\n]+`)
+	tagged = regexp.MustCompile(`<[^>]*>`)
+	words  = regexp.MustCompile(`(^|>)[^<]+`)
+)
+
+// complete fills in a view, with the sentences of its screen.
+func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) {
+	v.User, v.Store, v.Screen = u, p.Store, cmp.Or(v.Screen, name)
 	if v.At.IsZero() {
-		v.At = v.now
+		v.At = p.Now()
 	}
 	if v.Live {
 		query := at.Query()
 		query.Set("screen", name)
 		v.URL = "/events?" + query.Encode()
 	}
-	return v
+	for kind, to := range map[string]*template.HTML{"head ": &v.Head, "lead ": &v.Lead} {
+		text, err := p.execute(kind+v.Screen, v)
+		if err != nil {
+			return v, err
+		}
+		*to = template.HTML(strings.TrimSpace(space.ReplaceAllString(string(text), " "))) //nolint:gosec // templates escape
+	}
+	v.Title = cmp.Or(v.Title, html.UnescapeString(tagged.ReplaceAllString(string(v.Head), "")))
+	v.Head = template.HTML(words.ReplaceAllStringFunc(string(v.Head), func(text string) string { //nolint:gosec // words are escaped
+		text, inner := strings.CutPrefix(text, ">")
+		return strings.Repeat(">", btoi(inner)) + string(whole(html.UnescapeString(text)))
+	}))
+	return v, nil
 }
 
 // A statusError is a failure with a status of HTTP and a sentence for the reader.
@@ -267,9 +276,7 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, u User, err error) {
 	default:
 		p.Logger.Error("page: read a screen", "path", r.URL.Path, "error", err)
 	}
-	v := view{Status: status}
-	v.Head.say("no", "%s", text)
-	p.show(w, r, u, "failure", v)
+	p.show(w, r, u, "failure", view{Status: status, Body: text})
 }
 
 // secured sets the headers of all replies: no script, style or request of anywhere else, and no frame around the page.

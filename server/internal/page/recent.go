@@ -52,7 +52,7 @@ type storeSecond struct {
 }
 
 // A refusal is whose request was refused, by whose limit.
-type refusal struct{ entity, resource, limitEntity, limit string }
+type refusal struct{ Entity, Resource, LimitEntity, Limit string }
 
 // refusals are the refusals of one minute: by second, for the last sixty.
 type refusals struct {
@@ -191,7 +191,7 @@ func (r *Recent) calls() map[string]int64 {
 type pulse struct {
 	Admitted, Refused, Store []float64 // five seconds each, the latest last
 	Waiters                  []float64
-	PerSecond                float64
+	perSecond                float64
 	RefusedMinute, Decided   int64
 	Slowest                  time.Duration
 	Refusals                 []refusedBy
@@ -199,6 +199,17 @@ type pulse struct {
 	Waits                    waits
 	Calls                    bool // whether the store was called at all in the last minute
 }
+
+// PerSecond is how many calls were admitted.
+func (p pulse) PerSecond() string {
+	if p.perSecond < 9.95 {
+		return short(p.perSecond)
+	}
+	return grouped(int64(p.perSecond + 0.5))
+}
+
+// RefusedPart is which part of the calls was refused.
+func (p pulse) RefusedPart() float64 { return float64(p.RefusedMinute) / float64(max(p.Decided, 1)) }
 
 type refusedBy struct {
 	refusal
@@ -236,7 +247,7 @@ func (r *Recent) pulse(resource string) pulse {
 			if age < 60 {
 				p.Decided += s.admitted + s.refused
 				p.RefusedMinute += s.refused
-				p.PerSecond += float64(s.admitted) / 60
+				p.perSecond += float64(s.admitted) / 60
 			}
 			if at := points - 1 - int(age/pulseStep); at >= 0 {
 				p.Admitted[at] += float64(s.admitted)
@@ -257,11 +268,11 @@ func (r *Recent) pulse(resource string) pulse {
 		n := by.since(now)
 		if n == 0 {
 			delete(r.refused, key)
-		} else if key.resource == resource {
+		} else if key.Resource == resource {
 			p.Refusals = append(p.Refusals, refusedBy{key, n, by.last, by.retryAfter, by.requested})
 		}
 	}
-	slices.SortFunc(p.Refusals, func(a, b refusedBy) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.entity, b.entity)) })
+	slices.SortFunc(p.Refusals, func(a, b refusedBy) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity)) })
 	for _, w := range of.waiting {
 		all := p.Waiting[w.entity]
 		all.N++

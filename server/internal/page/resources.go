@@ -16,8 +16,6 @@ func (p *page) resource(ctx context.Context, r *http.Request, v *view) (string, 
 	asked := r.URL.Query().Get("resource")
 	if asked == "" && len(names) == 0 {
 		v.Screen = "empty"
-		v.Head.say("", "Nothing is limited yet")
-		v.Lead = lead("No resource has a bucket. The first request for one makes it appear here within seconds.")
 		return "", nil, nil
 	}
 	if asked == "" {

@@ -153,7 +153,6 @@ func (p *page) askKey(w http.ResponseWriter, r *http.Request, to, wrong string) 
 	if wrong != "" {
 		v.Status = http.StatusForbidden
 	}
-	v.Head.say("", "Who is there?")
 	p.show(w, r, User{}, "signin", v)
 }
 

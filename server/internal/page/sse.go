@@ -1,10 +1,11 @@
 package page
 
 import (
-	"bytes"
 	"context"
-	"fmt"
+	"html/template"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 	_ = control.SetReadDeadline(time.Time{}) // the request is read, and the reply has no end
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
-	var last []byte
+	var last template.HTML
 	tick := time.NewTicker(p.Every)
 	defer tick.Stop()
 	for {
@@ -37,19 +38,15 @@ func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 			return
 		}
 		content, at, err := p.content(r.Context(), s, name, r, u)
-		_ = control.SetWriteDeadline(time.Now().Add(readTimeout))
-		if err != nil {
-			_, err = fmt.Fprintf(w, "event: stale\ndata: the store does not answer\n\n")
-		} else {
-			if last != nil && bytes.Equal(last, content) {
-				content = nil
-			}
-			err = send(w, content, at.UTC().Format("15:04:05"))
-			if content != nil {
-				last = content
-			}
+		events := "event: at\ndata: " + at.UTC().Format(time.TimeOnly) + "\n\n"
+		switch {
+		case err != nil:
+			events = "event: stale\ndata: the store does not answer\n\n"
+		case content != last:
+			last, events = content, "event: main\ndata: "+lines.Replace(string(content))+"\n\n"+events
 		}
-		if err != nil || control.Flush() != nil {
+		_ = control.SetWriteDeadline(time.Now().Add(readTimeout))
+		if _, err := io.WriteString(w, events); err != nil || control.Flush() != nil {
 			return
 		}
 		select {
@@ -63,31 +60,19 @@ func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 }
 
 // content is what is inside the main element of a screen.
-func (p *page) content(ctx context.Context, s screen, name string, r *http.Request, u User) ([]byte, time.Time, error) {
+func (p *page) content(ctx context.Context, s screen, name string, r *http.Request, u User) (template.HTML, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	v, err := s(ctx, r, u)
-	if err != nil {
-		return nil, time.Time{}, err
+	if err == nil {
+		v, err = p.complete(name, r.URL, u, v)
 	}
-	var b bytes.Buffer
-	v = p.complete(name, r.URL, u, v)
-	err = p.templates.ExecuteTemplate(&b, "content", v)
-	return b.Bytes(), v.At, err
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	text, err := p.execute("content", v)
+	return text, v.At, err
 }
 
-func send(w http.ResponseWriter, content []byte, at string) error {
-	var b bytes.Buffer
-	if content != nil {
-		b.WriteString("event: main\n")
-		for line := range bytes.Lines(content) {
-			b.WriteString("data: ")
-			b.Write(bytes.TrimRight(line, "\r\n"))
-			b.WriteByte('\n')
-		}
-		b.WriteByte('\n')
-	}
-	b.WriteString("event: at\ndata: " + at + "\n\n")
-	_, err := b.WriteTo(w)
-	return err
-}
+// lines makes each line of a text one of an event.
+var lines = strings.NewReplacer("\r", "", "\n", "\ndata: ")

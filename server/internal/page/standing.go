@@ -126,22 +126,19 @@ func (s *standing) compare(other *standing) int {
 	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(other.Refused, s.Refused), cmp.Compare(s.lowest, other.lowest), cmp.Compare(s.Entity, other.Entity))
 }
 
+// Status returns where a limit stands; nil for none.
+func (s *standing) Status(limit string) *zlimit.Status {
+	if st, ok := s.Statuses.Limit(limit); ok {
+		return &st
+	}
+	return nil
+}
+
 // A cell is where one limit stands.
 type cell struct {
 	Column, Text, Of, Class string
 	State                   string
 	Width, Debt             string // percent of the bar
-	Missing                 bool
-}
-
-func cellOf(s *standing, name string, now time.Time) cell {
-	st, ok := s.Statuses.Limit(name)
-	if !ok {
-		return cell{Column: name, Missing: true}
-	}
-	c := statusCell(&st, now)
-	c.Column = name
-	return c
 }
 
 // statusCell is the bar of a limit, and its text.

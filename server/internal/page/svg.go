@@ -28,10 +28,15 @@ func sparkline(values []float64) string {
 // A chart is drawn twice, wide and small; a style sheet shows one of them.
 type chart struct {
 	b                        strings.Builder
+	width, height            float64
 	left, right, top, bottom float64 // of the plot
 	high                     float64 // the value at the top
 	slots                    int     // along the bottom
 }
+
+type charts struct{ Wide, Small template.HTML }
+
+func drawTwice(draw func(small bool) template.HTML) charts { return charts{draw(false), draw(true)} }
 
 func (c *chart) x(slot float64) float64 {
 	return c.left + (c.right-c.left)*slot/float64(max(c.slots, 1))
@@ -134,7 +139,7 @@ func (c *chart) bars(class string, low, high []float64) {
 }
 
 // svg closes the chart. Label says what it shows to who cannot see it.
-func (c *chart) svg(width, height float64, label string) template.HTML {
+func (c *chart) svg(label string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<svg class="chart" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">%s</svg>`, //nolint:gosec // names were escaped by text
-		width, height, template.HTMLEscapeString(label), c.b.String()))
+		c.width, c.height, template.HTMLEscapeString(label), c.b.String()))
 }

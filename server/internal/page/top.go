@@ -18,7 +18,9 @@ type topBody struct {
 	Resource, Limit          string // the resource is everyone for all
 	Used                     []topUse
 	Refused                  []topRefusal
-	All                      bool // all resources are shown
+	Total                    int64 // refusals of all
+	All                      bool  // all resources are shown
+	Since                    string
 }
 
 // A topUse is what an entity used, with its part of all.
@@ -30,9 +32,9 @@ type topUse struct {
 
 // A topRefusal is how often a limit refused an entity, with its part of all.
 type topRefusal struct {
-	Entity, Resource, LimitEntity, Limit string
-	N                                    int64
-	Share                                float64
+	refusal
+	N     int64
+	Share float64
 }
 
 const topRows = 20
@@ -47,7 +49,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	body := &topBody{Resources: tabs, Spans: spans, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone}
+	body := &topBody{Resources: tabs, Spans: spans, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone, Since: back.Text}
 	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"top", "/top"}, {resourceName(resource), ""}}, "Top of "+resourceName(resource)
 	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
 		return p.used(ctx, names, back.d)
@@ -72,23 +74,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 		body.Limits = append(body.Limits, tab{titled(name), address("/top", "resource", resource, "limit", name, "since", back.key), name == body.Limit})
 	}
 	body.Used = mostUsed(used[body.Limit])
-	var total int64
-	body.Refused, total = mostRefused(rejected)
-	switch {
-	case len(body.Used) == 0 && total == 0:
-		v.Head.say("", "No one used %s in the last %s", resourceName(resource), back.text)
-	case len(body.Used) == 0:
-		v.Head.say("no", "%s was refused most", named(body.Refused[0].Entity))
-		v.Head.say("", " in the last %s", back.text)
-	default:
-		v.Head.say("", "%s used most of %s", named(body.Used[0].Entity), resourceName(resource))
-		v.Head.say("", ": %s of %s", percent(body.Used[0].Share), limitTitle(body.Limit))
-		if total > 0 {
-			v.Head.say("", ". ")
-			v.Head.say("no", "%s was refused most", named(body.Refused[0].Entity))
-		}
-	}
-	v.Lead = lead("In the last %s. %s refused in all.", back.text, plural(total, "request was"))
+	body.Refused, body.Total = mostRefused(rejected)
 	return v, nil
 }
 
@@ -141,7 +127,7 @@ func mostRefused(rejected map[refusal]int64) (all []topRefusal, total int64) {
 		total += n
 	}
 	for of, n := range rejected {
-		all = append(all, topRefusal{of.entity, of.resource, of.limitEntity, of.limit, n, float64(n) / float64(total)})
+		all = append(all, topRefusal{of, n, float64(n) / float64(total)})
 	}
 	slices.SortFunc(all, func(a, b topRefusal) int {
 		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Limit, b.Limit))

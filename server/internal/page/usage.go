@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"html/template"
 	"net/http"
@@ -14,78 +13,43 @@ import (
 
 // A usageBody is the screen that answers whether a budget lasts, who is the cause, and what is spent but not settled.
 type usageBody struct {
-	Resources   []tab
-	Limits      []tab
-	Facts       []fact
-	What        string // "Spent" or the name of a limit
-	Wide, Small template.HTML
-	Key         []keyItem
-	Rows        []budgetRow
-	Against     string // the month before
-	CSV         string
-	Before      string // the address of the month before
-	After       string // and after, "" for the future
-	Month       string
-	Complete    time.Time // up to when usage is counted
-	Zone        string
-	Hidden      url.Values
-	HiddenTop   url.Values
-	Tops        []choice // entities without a parent, and everyone
-	All         bool     // everyone is shown
-	Left        int      // rows that are not shown
+	*usageQuery
+	*ledger
+
+	Resources     []tab
+	Limits        []tab
+	Held          float64 // by calls under way
+	Today         float64
+	Outlook       outlook // of the budget; "" without one
+	Verdicts      verdicts
+	Cause         usageCause
+	Chart         charts
+	Key           []keyItem
+	Rows          []budgetRow
+	Against       string // the month before
+	CSV           string
+	Before, After string   // the addresses of the months before and after; "" for the future
+	Tops          []string // everyone, and entities without a parent
+	Hidden        url.Values
 }
 
-// A choice is an option of a select.
-type choice struct {
-	Text, Value string
-	Current     bool
-}
-
-type budgetRow struct {
-	Colour, Name, URL            string
-	Share                        string // "98 % of $8,000"
-	Width, HeldX, Held, Tick     string
-	Spent, NotSettled, LastsTill string
-	Change                       string
-	Refused                      int64
-	Tag, TagClass                string
-	rank                         int
-	spent                        float64
+// RefusedBy is how often the limit refused in 24 hours.
+func (b *usageBody) RefusedBy() (n int64) {
+	for i := range b.Groups {
+		n += b.Groups[i].Refused
+	}
+	return n
 }
 
 func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error) {
 	v := view{Live: true}
 	q, tabs, limits, err := p.usageQuery(ctx, r, &v)
-	if err != nil || q.resource == "" {
+	if err != nil || q.Resource == "" {
 		return v, err
 	}
 	book, at, err := p.ledgerOf(ctx, q)
 	if err != nil {
 		return v, err
-	}
-	v.At = at
-	body := &usageBody{Resources: tabs, Limits: limits, All: q.entity == "", Complete: book.complete, Against: q.from.AddDate(0, 0, -1).Format("January"), Zone: q.zone.String(), Month: q.month()}
-	v.Body = body
-	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {resourceName(q.resource), q.url("/usage", everyone)}}
-	if q.entity != "" {
-		v.Path = append(v.Path, crumb{named(q.entity), entityURL(q.entity, oneResource(q.resource))})
-	}
-	if len(q.tops) > 1 || q.entity == "" || !slices.Contains(q.tops, q.entity) {
-		body.Tops = append(body.Tops, choice{"everyone", everyone, q.entity == ""})
-		names := slices.Clone(q.tops)
-		for i := range book.groups { // some have no bucket any more
-			if q.entity == "" {
-				names = append(names, book.groups[i].entity)
-			}
-		}
-		if q.entity != "" {
-			names = append(names, q.entity)
-		}
-		for _, name := range names {
-			if !slices.ContainsFunc(body.Tops, func(c choice) bool { return c.Value == name }) {
-				body.Tops = append(body.Tops, choice{named(name), name, name == q.entity})
-			}
-		}
 	}
 	var open []token.OpenLease
 	for _, resource := range q.resources {
@@ -95,23 +59,70 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 	if err != nil {
 		return v, err
 	}
-	v.Title = q.month() + " · usage"
-	usageHead(&v, q, book)
-	usageFacts(body, q, book, held)
-	usageRows(body, q, book, held)
-	body.What = "Spent"
-	if !isMoney(q.limit) {
-		body.What = q.limit
+	body := usageOf(q, book, held)
+	body.Resources, body.Limits = tabs, limits
+	v.At, v.Body, v.Title = at, body, q.Month()+" · usage"
+	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {resourceName(q.Resource), q.url("/usage", everyone)}}
+	if q.Entity != "" {
+		v.Path = append(v.Path, crumb{named(q.Entity), entityURL(q.Entity, oneResource(q.Resource))})
 	}
-	body.Wide, body.Small = drawUsage(q, book, false), drawUsage(q, book, true)
-	body.CSV = q.url("/usage.csv", q.entity)
-	before, after := *q, *q
-	before.from, after.from = q.from.AddDate(0, -1, 0), q.to
-	body.Before = before.url("/usage", q.entity)
-	if q.to.Before(q.now) {
-		body.After = after.url("/usage", q.entity)
-	}
-	body.Hidden = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "entity": {cmp.Or(q.entity, everyone)}}
-	body.HiddenTop = url.Values{"resource": {q.resource}, "limit": {q.limit}, "month": {q.from.Format("2006-01")}, "zone": {q.zone.String()}}
 	return v, nil
 }
+
+// usageOf says what a ledger has, with amounts of calls under way by group.
+func usageOf(q *usageQuery, book *ledger, held map[string]float64) *usageBody {
+	body := &usageBody{usageQuery: q, ledger: book, Against: q.From.AddDate(0, 0, -1).Format("January"), CSV: q.url("/usage.csv", q.Entity)}
+	for _, n := range held {
+		body.Held += n
+	}
+	if q.Present() {
+		body.Today = book.Total[book.offset+int(q.Passed())]
+	}
+	if book.Budget > 0 && q.Entity != "" {
+		body.Outlook = book.outlook(q, &book.Forecast, book.Total)
+	}
+	if q.Entity == "" {
+		body.Verdicts = book.verdicts(q)
+	}
+	body.Cause = book.cause(q)
+	body.rows(held)
+	body.Chart = drawTwice(func(small bool) template.HTML { return drawUsage(q, book, small) })
+	before, after := *q, *q
+	before.From, after.From = q.From.AddDate(0, -1, 0), q.To
+	body.Before = before.url("/usage", q.Entity)
+	if q.To.Before(q.Now) {
+		body.After = after.url("/usage", q.Entity)
+	}
+	body.Hidden = url.Values{"resource": {q.Resource}, "limit": {q.Limit}, "month": {q.From.Format("2006-01")}}
+	if len(q.tops) > 1 || q.Entity == "" || !slices.Contains(q.tops, q.Entity) {
+		body.choices()
+	}
+	return body
+}
+
+// choices are whose usage can be shown. Some who are groups have no bucket any more.
+func (b *usageBody) choices() {
+	names := append([]string{everyone}, b.tops...)
+	for i := range b.Groups {
+		if b.Entity == "" {
+			names = append(names, b.Groups[i].Entity)
+		}
+	}
+	for _, name := range append(names, b.Entity) {
+		if name != "" && !slices.Contains(b.Tops, name) {
+			b.Tops = append(b.Tops, name)
+		}
+	}
+}
+
+// Clock writes a time of the zone.
+func (q *usageQuery) Clock(t time.Time, layout string) string { return t.In(q.Zone).Format(layout) }
+
+// Begun is how many days of the month have begun.
+func (q *usageQuery) Begun() int { return int(q.Passed() + 0.999) }
+
+// PerDay is an amount of a month as an even pace.
+func (q *usageQuery) PerDay(n float64) float64 { return n / float64(q.Days()) }
+
+// Tick is where today is in the month.
+func (q *usageQuery) Tick() float64 { return min(q.Passed()/float64(q.Days()), 0.995) }

@@ -9,26 +9,24 @@ import (
 
 // drawUsage draws the sum of the month by group, with budget and forecast, and below it each day.
 func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
-	n, label := q.days(), func(v float64) string { return axisAmount(q.limit, v) }
-	width, height := 1320.0, 420.0
-	upper := chart{left: 52, right: 1306, top: 30, bottom: 252, slots: n}
+	n, label := q.Days(), func(v float64) string { return axisAmount(q.Limit, v) }
+	upper := chart{left: 52, right: 1306, top: 30, bottom: 252, slots: n, width: 1320, height: 420}
 	lower := chart{left: 52, right: 1306, top: 296, bottom: 394, slots: n}
 	if small {
-		width, height = 340, 380
-		upper = chart{left: 44, right: 332, top: 30, bottom: 228, slots: n}
+		upper = chart{left: 44, right: 332, top: 30, bottom: 228, slots: n, width: 340, height: 380}
 		lower = chart{left: 44, right: 332, top: 270, bottom: 354, slots: n}
 	}
-	until := min(q.passed(), float64(n))
+	until := min(q.Passed(), float64(n))
 	xs := []float64{0}
 	for day := 1; float64(day) < until; day++ {
 		xs = append(xs, float64(day))
 	}
 	xs = append(xs, until)
-	spent := sum(b.total[b.offset:])
-	upper.axis(max(spent, b.budget, b.likely)*1.04, 3, label)
+	spent := b.Spent()
+	upper.axis(max(spent, b.Budget, b.Likely)*1.04, 3, label)
 	upper.text(upper.left, 16, "", "", "Sum of the month")
 	low := make([]float64, len(xs))
-	stacked := append([]group{}, b.groups[:min(len(b.groups), len(colours)-1)]...)
+	stacked := append([]group{}, b.Groups[:min(len(b.Groups), len(colours)-1)]...)
 	classes := append(slices.Clone(colours[:len(stacked)]), "E")
 	stacked = append(stacked, b.others)
 	for i, g := range stacked {
@@ -44,12 +42,12 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 	upper.line("sum", xs, low)
 	drawForecast(&upper, q, b, until, spent, small)
 	// Each day.
-	days := b.total[b.offset:]
-	lower.high = max(slices.Max(days), b.budget/float64(n)) * 1.08
+	days := b.Total[b.offset:]
+	lower.high = max(slices.Max(days), b.Budget/float64(n)) * 1.08
 	if lower.high == 0 {
 		lower.high = 1
 	}
-	lower.text(lower.left, lower.top-18, "", "", map[bool]string{true: "Each day; dotted is an even pace", false: "Each day"}[b.budget > 0])
+	lower.text(lower.left, lower.top-18, "", "", map[bool]string{true: "Each day; dotted is an even pace", false: "Each day"}[b.Budget > 0])
 	low = make([]float64, n)
 	for i, g := range stacked {
 		high := slices.Clone(low)
@@ -59,14 +57,14 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 		lower.bars(classes[i], low, high)
 		low = high
 	}
-	if b.budget > 0 {
-		y := lower.y(b.budget / float64(n))
+	if b.Budget > 0 {
+		y := lower.y(b.Budget / float64(n))
 		lower.write(`<path class="pace" d="M%.0f %.1fH%.0f"/>`, lower.left, y, lower.right)
-		lower.text(lower.left-8, y+4, "end", "", label(b.budget/float64(n)))
+		lower.text(lower.left-8, y+4, "end", "", label(b.Budget/float64(n)))
 	}
 	lower.write(`<path class="grid" d="M%.0f %.0fH%.0f"/>`, lower.left, lower.bottom, lower.right)
 	today := -1
-	if q.present() {
+	if q.Present() {
 		today = int(until)
 	}
 	for day := 0; day < n; day += 7 {
@@ -78,37 +76,37 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 		lower.text(min(lower.x(float64(today)+0.5), lower.right-16), lower.bottom+18, "middle", "ink", "today")
 	}
 	upper.b.WriteString(lower.b.String())
-	return upper.svg(width, height, fmt.Sprintf("%s in %s, by day and in sum, with budget and forecast", limitTitle(q.limit), q.month()))
+	return upper.svg(fmt.Sprintf("%s in %s, by day and in sum, with budget and forecast", limitTitle(q.Limit), q.Month()))
 }
 
 func drawForecast(c *chart, q *usageQuery, b *ledger, until, spent float64, small bool) {
-	if b.budget > 0 {
-		y := c.y(b.budget)
+	if b.Budget > 0 {
+		y := c.y(b.Budget)
 		c.write(`<path class="bud" d="M%.0f %.1fH%.0f"/>`, c.left, y, c.right)
-		c.text(c.left+6, y-7, "", "ink", "budget "+amount(q.limit, b.budget))
+		c.text(c.left+6, y-7, "", "ink", "budget "+amount(q.Limit, b.Budget))
 	}
 	if len(b.path) == 0 {
 		return
 	}
 	fine := ""
-	if b.budget == 0 || b.likely <= b.budget {
+	if b.Budget == 0 || b.Likely <= b.Budget {
 		fine = " fine"
 	}
 	xs, ys := []float64{until}, []float64{spent}
 	low, high := []float64{spent}, []float64{spent}
 	for i, at := range b.path {
-		xs = append(xs, min(float64(int(until)+i+1), float64(q.days())))
+		xs = append(xs, min(float64(int(until)+i+1), float64(q.Days())))
 		ys = append(ys, at)
 		low, high = append(low, max(at-b.spread[i], spent)), append(high, min(at+b.spread[i], c.high))
 	}
 	c.area("cone"+fine, xs, low, high)
 	c.line("fc"+fine, xs, ys)
-	if used := b.forecast.UsedUp; !used.IsZero() && b.budget > 0 && b.available > 0 {
-		x, y := c.x(used.Sub(q.from).Hours()/24), c.y(b.budget)
+	if used := b.Forecast.UsedUp; !used.IsZero() && b.Budget > 0 && b.Available > 0 {
+		x, y := c.x(used.Sub(q.From).Hours()/24), c.y(b.Budget)
 		c.write(`<circle class="red" cx="%.1f" cy="%.1f" r="4.5"/>`, x, y)
-		text := "used up on " + used.In(q.zone).Format("2 Jan") + ", about " + used.In(q.zone).Round(time.Hour).Format("15:04")
+		text := "used up on " + used.In(q.Zone).Format("2 Jan") + ", about " + used.In(q.Zone).Round(time.Hour).Format("15:04")
 		if small {
-			text = "used up " + used.In(q.zone).Format("2 Jan")
+			text = "used up " + used.In(q.Zone).Format("2 Jan")
 		}
 		if x > (c.left+c.right)/2 {
 			c.text(x-10, y-7, "end", "red", text)

@@ -16,7 +16,7 @@ func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
 	defer cancel()
 	var v view
 	q, _, _, err := p.usageQuery(ctx, r, &v)
-	if err == nil && q.resource == "" {
+	if err == nil && q.Resource == "" {
 		err = &statusError{http.StatusNotFound, "Nothing is limited yet"}
 	}
 	var book *ledger
@@ -28,18 +28,18 @@ func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="usage-`+q.from.Format("2006-01")+`.csv"`)
+	w.Header().Set("Content-Disposition", `attachment; filename="usage-`+q.From.Format("2006-01")+`.csv"`)
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{"day", "zone", "resource", "limit", "entity", "amount"})
-	resource := cmp.Or(oneResource(q.resource), "(all)")
-	for day := range q.days() {
-		for _, g := range append(slices.Clone(book.groups), group{entity: "(total)", days: book.total}) {
+	resource := cmp.Or(oneResource(q.Resource), "(all)")
+	for day := range q.Days() {
+		for _, g := range append(slices.Clone(book.Groups), group{Entity: "(total)", days: book.Total}) {
 			if n := g.days[book.offset+day]; n != 0 {
 				text := strconv.FormatFloat(n, 'f', -1, 64)
-				if isMoney(q.limit) {
+				if isMoney(q.Limit) {
 					text = strconv.FormatFloat(n/nanoDollars, 'f', 6, 64)
 				}
-				_ = out.Write([]string{q.from.AddDate(0, 0, day).Format(time.DateOnly), q.zone.String(), disarmed(resource), disarmed(q.limit), disarmed(g.entity), text})
+				_ = out.Write([]string{q.From.AddDate(0, 0, day).Format(time.DateOnly), q.Zone.String(), disarmed(resource), disarmed(q.Limit), disarmed(g.Entity), text})
 			}
 		}
 	}

@@ -12,29 +12,41 @@ import (
 
 // A ledger is what a month has, by group.
 type ledger struct {
-	groups    []group
+	Groups    []group
 	others    group
-	total     []float64 // by day of the month before and of the month
+	Total     []float64 // by day of the month before and of the month
 	offset    int       // days of the month before
-	budget    float64   // capacity with grants; 0 for none
-	available float64
-	ends      time.Time
-	forecast  zlimit.Forecast
-	atEnd     [2]float64 // of the month: the forecast's spread
-	likely    float64
+	Budget    float64   // capacity with grants; 0 for none
+	Available float64
+	Ends      time.Time
+	Forecast  zlimit.Forecast
+	AtEnd     [2]float64 // of the month: the forecast's spread
+	Likely    float64
 	path      []float64 // forecast for the rest of today, and each day after
 	spread    []float64
-	early     bool // too early for a forecast
-	left      int  // groups that are not shown
-	complete  time.Time
+	Early     bool // too early for a forecast
+	Left      int  // groups that are not shown
+	Complete  time.Time
 }
+
+// Spent is what was used in the month.
+func (b *ledger) Spent() float64 { return sum(b.Total[b.offset:]) }
+
+// SpentBefore is what was used in the month before.
+func (b *ledger) SpentBefore() float64 { return sum(b.Total[:b.offset]) }
+
+// Growth is the change from the month before.
+func (b *ledger) Growth() float64 { return b.Spent()/b.SpentBefore() - 1 }
+
+// Part is which part of the budget was used.
+func (b *ledger) Part() float64 { return b.Spent() / b.Budget }
 
 // A group is a child of the entity, with all below it.
 type group struct {
-	entity   string
-	days     []float64 // as ledger.total
-	forecast *zlimit.Forecast
-	refused  int64
+	Entity   string
+	days     []float64 // as ledger.Total
+	Forecast *zlimit.Forecast
+	Refused  int64
 }
 
 const (
@@ -45,17 +57,17 @@ const (
 // ledgerOf reads the month and the one before.
 func (p *page) ledgerOf(ctx context.Context, q *usageQuery) (*ledger, time.Time, error) {
 	return once(ctx, &p.feed, q.key(), usageKept, func(ctx context.Context) (*ledger, error) {
-		start := q.from.AddDate(0, -1, 0)
-		book := &ledger{offset: int(q.from.Sub(start).Hours()/24 + 0.5)}
+		start := q.From.AddDate(0, -1, 0)
+		book := &ledger{offset: int(q.From.Sub(start).Hours()/24 + 0.5)}
 		read := p.usedByTops
-		if q.entity != "" {
+		if q.Entity != "" {
 			read = p.usedByChildren
 		}
-		total, by, err := read(ctx, q, start, book.offset+q.days())
+		total, by, err := read(ctx, q, start, book.offset+q.Days())
 		if err != nil {
 			return nil, err
 		}
-		book.total = total
+		book.Total = total
 		book.group(q, by)
 		return book, p.foresee(ctx, q, book)
 	})
@@ -69,7 +81,7 @@ func (p *page) usedByTops(ctx context.Context, q *usageQuery, start time.Time, n
 			if own[s.Entity] == nil {
 				own[s.Entity] = make([]float64, n)
 			}
-			own[s.Entity][day] += ownOf(s, q.limit, q.resource == everyone)
+			own[s.Entity][day] += ownOf(s, q.Limit, q.Resource == everyone)
 		}); err != nil {
 			return nil, nil, err
 		}
@@ -90,19 +102,19 @@ func ownOf(s *zlimit.Snapshot, limit string, all bool) float64 {
 
 // usedByChildren returns what an entity used by day: in all, and by its children.
 func (p *page) usedByChildren(ctx context.Context, q *usageQuery, start time.Time, n int) (total []float64, by map[string][]float64, err error) {
-	children, err := first(4*mostGroups, p.Limiter.Entities.Children(ctx, q.entity))
+	children, err := first(4*mostGroups, p.Limiter.Entities.Children(ctx, q.Entity))
 	if err != nil {
 		return nil, nil, err
 	}
-	entities := []string{q.entity}
+	entities := []string{q.Entity}
 	for _, child := range children {
 		entities = append(entities, child.ID)
 	}
 	days := make([][]float64, len(entities))
 	if err := each8(len(days), func(i int) error {
 		days[i] = make([]float64, n)
-		of := zlimit.UsageQuery{Entity: entities[i], Resource: oneResource(q.resource)}
-		return p.series(ctx, q, of, start, func(s *zlimit.Snapshot, day int) { days[i][day] += s.Counted(of)[q.limit].Float64() })
+		of := zlimit.UsageQuery{Entity: entities[i], Resource: oneResource(q.Resource)}
+		return p.series(ctx, q, of, start, func(s *zlimit.Snapshot, day int) { days[i][day] += s.Counted(of)[q.Limit].Float64() })
 	}); err != nil {
 		return nil, nil, err
 	}
@@ -116,17 +128,17 @@ func (p *page) usedByChildren(ctx context.Context, q *usageQuery, start time.Tim
 // group sets the groups that are shown, the largest of the month first, and what is left for others.
 func (b *ledger) group(q *usageQuery, by map[string][]float64) {
 	for e, days := range by {
-		if sum(days) != 0 || q.entity == "" && q.present() && slices.Contains(q.tops, e) { // which may have a budget, and no use
-			b.groups = append(b.groups, group{entity: e, days: days})
+		if sum(days) != 0 || q.Entity == "" && q.Present() && slices.Contains(q.tops, e) { // which may have a budget, and no use
+			b.Groups = append(b.Groups, group{Entity: e, days: days})
 		}
 	}
-	slices.SortFunc(b.groups, func(x, y group) int {
-		return cmp.Or(cmp.Compare(sum(y.days[b.offset:]), sum(x.days[b.offset:])), cmp.Compare(x.entity, y.entity))
+	slices.SortFunc(b.Groups, func(x, y group) int {
+		return cmp.Or(cmp.Compare(sum(y.days[b.offset:]), sum(x.days[b.offset:])), cmp.Compare(x.Entity, y.Entity))
 	})
-	b.left = max(len(b.groups)-mostGroups, 0)
-	b.groups = b.groups[:min(len(b.groups), mostGroups)]
-	b.others = group{entity: "others", days: slices.Clone(b.total)}
-	for _, g := range b.groups[:min(len(b.groups), len(colours)-1)] {
+	b.Left = max(len(b.Groups)-mostGroups, 0)
+	b.Groups = b.Groups[:min(len(b.Groups), mostGroups)]
+	b.others = group{Entity: "others", days: slices.Clone(b.Total)}
+	for _, g := range b.Groups[:min(len(b.Groups), len(colours)-1)] {
 		for i := range g.days {
 			b.others.days[i] -= g.days[i]
 		}
@@ -165,9 +177,9 @@ func sums(days map[string][]float64) map[string]float64 {
 
 // series calls f for each snapshot of a range: days that are complete, and hours since yesterday or in zones other than UTC.
 func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, start time.Time, f func(s *zlimit.Snapshot, day int)) error {
-	end := q.to
-	if q.now.Before(end) {
-		end = q.now
+	end := q.To
+	if q.Now.Before(end) {
+		end = q.Now
 	}
 	read := func(window zlimit.Window, from, to time.Time) error {
 		from, to = zlimit.WindowHourly.Start(from), zlimit.WindowHourly.Start(to.Add(time.Hour-1))
@@ -179,18 +191,18 @@ func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, 
 			if err != nil {
 				return err
 			}
-			local := s.Start.In(q.zone)
+			local := s.Start.In(q.Zone)
 			day := int(time.Date(local.Year(), local.Month(), local.Day(), 12, 0, 0, 0, time.UTC).Sub(time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)).Hours() / 24)
-			if day >= 0 && day < int(q.to.Sub(start).Hours()/24+0.5) {
+			if day >= 0 && day < int(q.To.Sub(start).Hours()/24+0.5) {
 				f(&s, day)
 			}
 		}
 		return nil
 	}
-	if q.zone != time.UTC && q.zone.String() != "UTC" {
+	if q.Zone != time.UTC && q.Zone.String() != "UTC" {
 		return read(zlimit.WindowHourly, start, end)
 	}
-	yesterday := zlimit.WindowDaily.Start(q.now).AddDate(0, 0, -1) // whose last hours may not be in its day yet
+	yesterday := zlimit.WindowDaily.Start(q.Now).AddDate(0, 0, -1) // whose last hours may not be in its day yet
 	if end.Before(yesterday) {
 		return read(zlimit.WindowDaily, start, end)
 	}
@@ -207,23 +219,23 @@ func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, 
 func (p *page) heldBy(ctx context.Context, q *usageQuery, book *ledger, open []token.OpenLease) (map[string]float64, error) {
 	by := map[string]float64{}
 	groups := map[string]bool{}
-	for _, g := range book.groups {
-		groups[g.entity] = true
+	for _, g := range book.Groups {
+		groups[g.Entity] = true
 	}
 	for _, h := range open {
-		n := float64(h.Amounts[q.limit])
-		if n == 0 || !q.present() {
+		n := float64(h.Amounts[q.Limit])
+		if n == 0 || !q.Present() {
 			continue
 		}
 		lineage, err := p.feed.lineage(ctx, h.Entity)
 		if err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(lineage, func(e string) bool { return groups[e] || e == q.entity })
+		at := slices.IndexFunc(lineage, func(e string) bool { return groups[e] || e == q.Entity })
 		switch {
 		case at >= 0 && groups[lineage[at]]:
 			by[lineage[at]] += n
-		case q.entity == "" || at >= 0:
+		case q.Entity == "" || at >= 0:
 			by[""] += n
 		}
 	}

@@ -14,46 +14,46 @@ import (
 
 // A usageQuery is the question of a usage screen.
 type usageQuery struct {
-	resource, entity, limit string // [everyone] for all resources, and "" for everyone
+	Resource, Entity, Limit string // [everyone] for all resources, and "" for everyone
 	resources               []string
-	from, to                time.Time // the month
-	zone                    *time.Location
-	now                     time.Time
+	From, To                time.Time // the month
+	Zone                    *time.Location
+	Now                     time.Time
 	tops                    []string // the entities without a parent that have used the limit, the largest first
 }
 
 // url is the address of a question about an entity, or about everyone.
 func (q *usageQuery) url(path, entity string) string {
-	return address(path, "resource", q.resource, "limit", q.limit, "month", q.from.Format("2006-01"), "zone", q.zone.String(), "entity", cmp.Or(entity, everyone))
+	return address(path, "resource", q.Resource, "limit", q.Limit, "month", q.From.Format("2006-01"), "zone", q.Zone.String(), "entity", cmp.Or(entity, everyone))
 }
 
 func (q *usageQuery) key() string {
-	return fmt.Sprintf("usage %q %q %q %v %v", q.resource, q.entity, q.limit, q.from, q.zone)
+	return fmt.Sprintf("usage %q %q %q %v %v", q.Resource, q.Entity, q.Limit, q.From, q.Zone)
 }
 
-// month is the name of the month.
-func (q *usageQuery) month() string {
-	if q.from.Year() == q.now.In(q.zone).Year() {
-		return q.from.Format("January")
+// Month is the name of the month.
+func (q *usageQuery) Month() string {
+	if q.From.Year() == q.Now.In(q.Zone).Year() {
+		return q.From.Format("January")
 	}
-	return q.from.Format("January 2006")
+	return q.From.Format("January 2006")
 }
 
-func (q *usageQuery) days() int { return int(q.to.Sub(q.from).Hours()/24 + 0.5) }
+func (q *usageQuery) Days() int { return int(q.To.Sub(q.From).Hours()/24 + 0.5) }
 
-// present reports whether the month is under way.
-func (q *usageQuery) present() bool { return !q.now.Before(q.from) && q.now.Before(q.to) }
+// Present reports whether the month is under way.
+func (q *usageQuery) Present() bool { return !q.Now.Before(q.From) && q.Now.Before(q.To) }
 
-// passed is how many days of the month are over, with a fraction.
-func (q *usageQuery) passed() float64 {
-	return min(max(q.now.Sub(q.from).Hours()/24, 0), float64(q.days()))
+// Passed is how many days of the month are over, with a fraction.
+func (q *usageQuery) Passed() float64 {
+	return min(max(q.Now.Sub(q.From).Hours()/24, 0), float64(q.Days()))
 }
 
 // usageQuery reads the question, and completes it: the resource with a budget, and the parent that has it.
 func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usageQuery, tabs, limits []tab, err error) {
-	q = &usageQuery{now: p.Now(), zone: time.UTC, entity: r.URL.Query().Get("entity"), limit: r.URL.Query().Get("limit")}
-	q.resource, q.resources, tabs, err = p.resources(ctx, r, v)
-	if err != nil || q.resource == "" {
+	q = &usageQuery{Now: p.Now(), Zone: time.UTC, Entity: r.URL.Query().Get("entity"), Limit: r.URL.Query().Get("limit")}
+	q.Resource, q.resources, tabs, err = p.resources(ctx, r, v)
+	if err != nil || q.Resource == "" {
 		return q, nil, nil, err
 	}
 	var buckets []zlimit.Bucket
@@ -64,41 +64,41 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 		}
 		buckets = append(buckets, read.Buckets...)
 	}
-	asked := q.entity
+	asked := q.Entity
 	if asked == everyone {
-		q.entity = ""
+		q.Entity = ""
 	}
-	names, order := countedLimits(buckets, q.entity)
-	if q.limit == "" && len(order) > 0 {
-		q.limit = order[0]
+	names, order := countedLimits(buckets, q.Entity)
+	if q.Limit == "" && len(order) > 0 {
+		q.Limit = order[0]
 	}
-	if q.tops, err = p.tops(ctx, buckets, q.limit); err != nil {
+	if q.tops, err = p.tops(ctx, buckets, q.Limit); err != nil {
 		return q, nil, nil, err
 	}
 	if asked == "" && len(q.tops) == 1 && isParent(buckets, q.tops[0]) { // who is everyone
-		q.entity = q.tops[0]
+		q.Entity = q.tops[0]
 	}
-	if l := names[q.limit]; l != nil && l.Zone != "" {
-		q.zone = zoneOf(l)
+	if l := names[q.Limit]; l != nil && l.Zone != "" {
+		q.Zone = zoneOf(l)
 	}
 	if name := r.URL.Query().Get("zone"); name != "" {
-		if q.zone, err = time.LoadLocation(name); err != nil || name == "Local" {
+		if q.Zone, err = time.LoadLocation(name); err != nil || name == "Local" {
 			return q, nil, nil, &statusError{http.StatusBadRequest, fmt.Sprintf("zone must be a time zone such as Europe/Berlin, and not %.40q", name)}
 		}
 	}
-	local := q.now.In(q.zone)
-	q.from = time.Date(local.Year(), local.Month(), 1, 0, 0, 0, 0, q.zone)
+	local := q.Now.In(q.Zone)
+	q.From = time.Date(local.Year(), local.Month(), 1, 0, 0, 0, 0, q.Zone)
 	if text := r.URL.Query().Get("month"); text != "" {
-		month, err := time.ParseInLocation("2006-01", text, q.zone)
-		if err != nil || month.Year() < 2000 || month.After(q.now) {
+		month, err := time.ParseInLocation("2006-01", text, q.Zone)
+		if err != nil || month.Year() < 2000 || month.After(q.Now) {
 			return q, nil, nil, &statusError{http.StatusBadRequest, fmt.Sprintf("month must be one that has begun, such as 2026-11, and not %.40q", text)}
 		}
-		q.from = month
+		q.From = month
 	}
-	q.to = q.from.AddDate(0, 1, 0)
+	q.To = q.From.AddDate(0, 1, 0)
 	for _, name := range order {
-		link := address("/usage", "resource", q.resource, "limit", name, "month", q.from.Format("2006-01"), "entity", asked)
-		limits = append(limits, tab{titled(name), link, name == q.limit})
+		link := address("/usage", "resource", q.Resource, "limit", name, "month", q.From.Format("2006-01"), "entity", asked)
+		limits = append(limits, tab{titled(name), link, name == q.Limit})
 	}
 	return q, tabs, limits, nil
 }

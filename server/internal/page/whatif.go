@@ -20,9 +20,9 @@ type whatIfBody struct {
 	Entities  []string
 	Entity    string
 	Limit     string // as text
-	Facts     []fact
-	Chart     template.HTML
-	Small     template.HTML
+	Of        zlimit.Limit
+	Replay    replay
+	Chart     charts
 	Shadows   []shadowRow
 	Error     string
 	Has       string
@@ -37,12 +37,15 @@ type shadowRow struct {
 
 // A replay is what a limit would have done with stored hours.
 type replay struct {
-	hours, over   int
-	used, refused float64 // refused at least
-	worst         float64 // of an hour, as a multiple of what fits
-	worstAt       time.Time
+	Hours, Over   int
+	Used, Refused float64 // refused at least
+	Worst         float64 // of an hour, as a multiple of what fits
+	WorstAt       time.Time
 	fits, beyond  []float64
 }
+
+// RefusedPart is which part of what was used does not fit.
+func (r replay) RefusedPart() float64 { return r.Refused / r.Used }
 
 func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error) {
 	v := view{}
@@ -73,13 +76,11 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 		}
 	}
 	if body.Limit == "" || body.Error != "" {
-		v.Head.say("", "What would another limit have done?")
 		return v, nil
 	}
 	const days = 7
 	now := p.Now()
-	to := zlimit.WindowHourly.Start(now)
-	from := to.Add(-days * 24 * time.Hour)
+	from := zlimit.WindowHourly.Start(now).Add(-days * 24 * time.Hour)
 	hours := make([]float64, days*24+1) // the last one is under way
 	if body.Entity != "" {
 		if hours, err = p.hours(ctx, body.Entity, resource, l.Name, from, len(hours)); err != nil {
@@ -90,21 +91,8 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 		narrower(&l, hours)
 		body.Limit = l.String()
 	}
-	result := replayed(hours, from, now, &l)
-	whatIfHead(&v, body, &l, &result)
-	body.Facts = []fact{
-		{Name: "Hours replayed", Value: grouped(int64(result.hours)), Note: "with use, of the last 7 days and this hour"},
-		{Name: "Hours with refusals", Value: grouped(int64(result.over)), Note: "at least"},
-		{Name: "Would be refused", Value: amount(l.Name, result.refused), Note: "of " + amount(l.Name, result.used) + ", at least"},
-		{Name: "Heaviest hour", Value: percent(result.worst), Note: "of what fits"},
-	}
-	if result.hours > 0 {
-		body.Facts[3].Note += result.worstAt.Format(", 2 Jan 15:04")
-	}
-	if result.over > 0 {
-		body.Facts[1].Class, body.Facts[2].Class = "red", "red"
-	}
-	body.Chart, body.Small = drawReplay(&result, &l, from, false), drawReplay(&result, &l, from, true)
+	body.Of, body.Replay = l, replayed(hours, from, now, &l)
+	body.Chart = drawTwice(func(small bool) template.HTML { return drawReplay(&body.Replay, &l, from, small) })
 	return v, nil
 }
 
@@ -166,49 +154,24 @@ func replayed(hours []float64, from, now time.Time, l *zlimit.Limit) replay {
 		left = min(room-fits, float64(l.Capacity+l.Carry))
 		r.fits[i], r.beyond[i] = fits, used-fits
 		if used > 0 {
-			r.hours++
-			r.used += used
-			r.refused += used - fits
+			r.Hours++
+			r.Used += used
+			r.Refused += used - fits
 			if used > room*(1+1e-9) {
-				r.over++
+				r.Over++
 			}
-			if part := used / max(room, 1); part > r.worst {
-				r.worst, r.worstAt = part, at
+			if part := used / max(room, 1); part > r.Worst {
+				r.Worst, r.WorstAt = part, at
 			}
 		}
 	}
 	return r
 }
 
-func whatIfHead(v *view, body *whatIfBody, l *zlimit.Limit, r *replay) {
-	v.Head.say("", "At %s %s, ", l.Name, limitText(l))
-	switch {
-	case r.hours == 0:
-		v.Head.say("", "nothing yet: usage has no hour of %s in the last seven days", named(body.Entity))
-		v.Lead = lead("Usage is counted by an aggregator, seconds to a minute behind.")
-		if body.Has != "" {
-			v.Lead += lead(" It has <b>%s</b> now.", body.Has)
-		}
-		return
-	case r.over == 0:
-		v.Head.say("", "%s would ", named(body.Entity))
-		v.Head.say("ok", "have had room in every hour")
-	default:
-		v.Head.say("", "%s would have been ", named(body.Entity))
-		v.Head.say("no", "refused in %d of %s", r.over, plural(r.hours, "hour"))
-	}
-	if r.over > 0 {
-		v.Lead = lead("At least <b>%s</b> of %s would not have fitted, %s. It has <b>%s</b> now.", amount(l.Name, r.refused), amount(l.Name, r.used), percent(r.refused/r.used), body.Has)
-	} else if body.Has != "" {
-		v.Lead = lead("The heaviest hour took %s of what fits. It has <b>%s</b> now.", percent(r.worst), body.Has)
-	}
-}
-
 func drawReplay(r *replay, l *zlimit.Limit, from time.Time, small bool) template.HTML {
-	c, width, height := chart{left: 58, right: 1306, top: 12, bottom: 200, slots: len(r.fits)}, 1320.0, 226.0
-	days := 1
+	c, days := chart{left: 58, right: 1306, top: 12, bottom: 200, slots: len(r.fits), width: 1320, height: 226}, 1
 	if small {
-		c, width, height, days = chart{left: 48, right: 334, top: 12, bottom: 160, slots: len(r.fits)}, 340, 186, 2
+		c, days = chart{left: 48, right: 334, top: 12, bottom: 160, slots: len(r.fits), width: 340, height: 186}, 2
 	}
 	high := make([]float64, len(r.fits))
 	for i := range high {
@@ -224,7 +187,7 @@ func drawReplay(r *replay, l *zlimit.Limit, from time.Time, small bool) template
 			c.write(`<path class="grid" d="M%.1f %.0fV%.0f"/>`, c.x(float64(i)), c.bottom, c.bottom+5)
 		}
 	}
-	return c.svg(width, height, "What was used in each hour of seven days; red would not have fitted")
+	return c.svg("What was used in each hour of seven days; red would not have fitted")
 }
 
 // shadows are the shadow limits beside what they would refuse.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,91 +12,162 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A whyBody is the screen that answers why an entity was refused at a time.
 type whyBody struct {
+	*hindsight.Line
+
 	ID, Resource, Within string
-	At                   string // for the input of a time
+	Input                string // of a time
 	Spans                []tab
-	Rows                 []whyRow
-	Notes                []string
+	Rows                 []hindsight.Moment // with the time in question, which is nothing else
+	Refused              bool               // the limit of First did
+	First                *refusedThen       // or the nearest
+	Others               int64              // refusals at the time by other limits
+	Then                 template.HTML      // what the limit was
+	Cut                  []string
+
+	at, end time.Time // the time, and the end of its minute if no second was asked for
+	within  time.Duration
+	now     time.Time
 }
 
-// A whyRow is something that happened around the time.
-type whyRow struct{ When, Tag, Class, Whose, URL, What, By string }
-
-// A whyQuery is the question of the screen.
-type whyQuery struct {
-	id, resource string
-	at, end      time.Time // the time, and the end of its minute if no second was asked for
-	within       time.Duration
-	now          time.Time
-}
-
-// text writes the time: a minute has no seconds.
-func (q *whyQuery) text() string {
-	if q.at.Equal(q.at.Truncate(time.Minute)) && sameDay(q.at, q.now) {
-		return q.at.Format("15:04")
+// When writes the time: a minute has no seconds.
+func (b *whyBody) When() string {
+	if b.at.Equal(b.at.Truncate(time.Minute)) && sameDay(b.at, b.now) {
+		return b.at.Format("15:04")
 	}
-	return moment(q.at, q.now, time.UTC)
+	return moment(b.at, b.now, time.UTC)
+}
+
+// Moment writes the time of a row.
+func (b *whyBody) Moment(m *hindsight.Moment) string {
+	minute := m.Refused != nil || m.Used == nil && m.Change == nil && b.end.After(b.at)
+	if minute && sameDay(m.Time, b.now) {
+		return m.Time.UTC().Format("15:04")
+	}
+	return moment(m.Time, b.now, time.UTC)
 }
 
 func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
-	body := &whyBody{}
-	q, err := p.whyQuery(ctx, r, body)
+	b, err := p.whyBody(ctx, r)
 	if err != nil {
 		return view{}, err
 	}
-	v := view{Title: "Why " + named(q.id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(q.id), entityURL(q.id, q.resource)}, {"why", ""}}}
-	past := &past{page: p, q: q, kept: hindsight.New(p.Limiter, q.resource)}
-	line, err := past.kept.Line(ctx, hindsight.Question{Entity: q.id, At: q.at, End: q.end, From: q.at.Add(-q.within), To: q.at.Add(q.within), Now: q.now})
+	v := view{Title: "Why " + named(b.ID), Body: b, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(b.ID), entityURL(b.ID, b.Resource)}, {"why", ""}}}
+	past := hindsight.New(p.Limiter, b.Resource)
+	b.Line, err = past.Line(ctx, hindsight.Question{Entity: b.ID, At: b.at, End: b.end, From: b.at.Add(-b.within), To: b.at.Add(b.within), Now: b.now})
 	if err != nil {
 		return v, err
 	}
-	if err := p.whyHead(ctx, &v, past, &line.Answer); err != nil {
-		return v, err
+	b.Cut = past.Cut()
+	order := b.at
+	if b.end.After(b.at) {
+		order = hindsight.EndOfMinute(b.at)
 	}
-	asked := hindsight.Moment{Time: q.at}
-	order := q.at
-	if q.end.After(q.at) {
-		order = hindsight.EndOfMinute(q.at)
+	at, _ := slices.BinarySearchFunc(b.Moments, order, func(m hindsight.Moment, t time.Time) int { return cmp.Or(m.Order().Compare(t), -1) })
+	b.Rows = slices.Insert(b.Moments, at, hindsight.Moment{Time: b.at})
+	a := &b.Answer
+	switch b.Refused = a.ByLimit() || len(a.During) > 0 && a.Off == nil; {
+	case b.Refused:
+		b.First = &refusedThen{a.During[0]}
+		for i := range a.During[1:] {
+			b.Others += a.During[i+1].Count
+		}
+	case a.Off == nil && a.Bypass == nil && a.Late == nil && a.Nearest != nil:
+		b.First = &refusedThen{*a.Nearest}
+	default:
+		return v, nil
 	}
-	at, _ := slices.BinarySearchFunc(line.Moments, order, func(m hindsight.Moment, t time.Time) int { return cmp.Or(m.Order().Compare(t), -1) })
-	for _, m := range slices.Insert(line.Moments, at, asked) {
-		body.Rows = append(body.Rows, past.row(&m))
-	}
-	past.notes(body, line)
-	return v, nil
+	then, err := past.Then(ctx, b.words(template.HTMLEscapeString), &b.First.Refused, b.at, b.now)
+	b.Then = template.HTML(then) //nolint:gosec // the words are escaped
+	return v, err
 }
 
-// whyQuery reads the question, and fills in the form.
-func (p *page) whyQuery(ctx context.Context, r *http.Request, body *whyBody) (*whyQuery, error) {
+// whyBody reads the question.
+func (p *page) whyBody(ctx context.Context, r *http.Request) (*whyBody, error) {
 	values := r.URL.Query()
-	q := &whyQuery{id: values.Get("id"), now: p.Now().UTC()}
-	if q.id == "" {
+	b := &whyBody{ID: values.Get("id"), now: p.Now().UTC()}
+	if b.ID == "" {
 		return nil, &statusError{http.StatusBadRequest, "Say which entity: id is missing"}
 	}
-	resource, err := p.entityResources(ctx, r, q.id, &entityBody{})
-	if err != nil {
+	var err error
+	if b.Resource, _, err = p.entityResources(ctx, r, b.ID); err != nil {
 		return nil, err
 	}
-	if q.resource = resource; resource == "" {
+	if b.Resource == "" {
 		return nil, &statusError{http.StatusNotFound, "Nothing is limited yet"}
 	}
-	q.at, q.end = q.now, q.now
+	b.at, b.end = b.now, b.now
 	if text := strings.TrimSpace(values.Get("at")); text != "" {
-		at, resolution, ok := parseTime(text, q.now)
-		if !ok || at.After(q.now) {
+		at, resolution, ok := parseTime(text, b.now)
+		if !ok || at.After(b.now) {
 			return nil, &statusError{http.StatusBadRequest, fmt.Sprintf("at must be a time in UTC that has come, such as 14:03 or 2026-11-28 14:03, and not %.40q", text)}
 		}
-		q.at, q.end = at, at.Add(resolution)
+		b.at, b.end = at, at.Add(resolution)
 	}
-	body.ID, body.Resource, body.At = q.id, q.resource, q.at.Format("2006-01-02 15:04")
-	links := url.Values{"id": {q.id}, "resource": {q.resource}, "at": {cmp.Or(values.Get("at"), body.At)}, "within": values["within"]}
+	b.Input = b.at.Format("2006-01-02 15:04")
+	links := url.Values{"id": {b.ID}, "resource": {b.Resource}, "at": {cmp.Or(values.Get("at"), b.Input)}, "within": values["within"]}
 	reach, tabs, err := reachOf(around, "/why", links, "within", around[0].key)
-	q.within, body.Within, body.Spans = reach.d, reach.key, tabs
-	return q, err
+	b.within, b.Within, b.Spans = reach.d, reach.key, tabs
+	return b, err
+}
+
+// words write what a limit was, with what others have said escaped.
+func (b *whyBody) words(escape func(string) string) *hindsight.Words {
+	return &hindsight.Words{
+		Limit:  func(l *zlimit.Limit, _ *hindsight.Level) string { return "<b>" + escape(limitText(l)) + "</b>" },
+		Who:    func(e *zlimit.AuditEvent) string { return escape(changeOf(e).Who) },
+		Moment: func(t time.Time) string { return moment(t, b.now, time.UTC) },
+		Second: func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
+	}
+}
+
+// Words write of switches.
+func (b *whyBody) Words() *hindsight.Words { return b.words(func(text string) string { return text }) }
+
+// Bypassed is the bypass that held at the time, as a switch.
+func (b *whyBody) Bypassed() *hindsight.Switch { return &hindsight.Switch{Level: *b.Bypass} }
+
+// LevelText names a level, with its entity where that is a parent, and its resource where that is a wider one.
+func (b *whyBody) LevelText(at zlimit.Level) string {
+	text := sourceText(at.Source())
+	if at.Entity != "" && at.Entity != b.ID {
+		text = "the level"
+		if at.Resource == "" {
+			text = "the default level"
+		}
+		text += " of " + named(at.Entity)
+	}
+	switch {
+	case at.Resource == "" || at.Resource == b.Resource:
+		return text
+	case at.Entity == "":
+		return "the resource " + named(at.Resource)
+	default:
+		return text + " for " + named(at.Resource)
+	}
+}
+
+// A refusedThen writes what a report has of a minute.
+type refusedThen struct{ hindsight.Refused }
+
+// During says in which time it was refused: a minute, except for a process that has had no chance to report.
+func (r *refusedThen) During() string {
+	if d := r.Until.Sub(r.Minute); d > 2*time.Minute {
+		return span(d)
+	}
+	return "minute"
+}
+
+// refusedTimes is how often it was refused, as far as a report knows.
+func refusedTimes(r *hindsight.Refused) string {
+	if r.AtLeast != r.AtMost {
+		return grouped(r.AtLeast) + " to " + plural(r.AtMost, "time")
+	}
+	return plural(r.Count, "time")
 }
 
 // parseTime reads a time in UTC, to a minute or to a second. A time without a day is the last one of it.
