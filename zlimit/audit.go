@@ -299,8 +299,8 @@ func (i *configItem) auditEntry(action AuditAction) auditEntry {
 	if *i.policy != "" {
 		made.details.Set("on_unavailable", expr.S(*i.policy))
 	}
-	if said := i.switchValue(); said.Kind() != expr.KindNone {
-		made.details.Set("disabled", said)
+	if toggle := i.switchValue(); toggle.Kind() != expr.KindNone {
+		made.details.Set("disabled", toggle)
 	}
 	if within := i.widerOf(); within != "" {
 		made.details.Set("within", expr.S(within))

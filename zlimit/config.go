@@ -394,7 +394,7 @@ func (c configRef) decode(item expr.Item) (*cachedLevel, error) {
 		return nil, err
 	}
 	config, err := open.config()
-	return &cachedLevel{Config: config, said: open.switched(), version: *open.version, refused: open.refused}, err
+	return &cachedLevel{Config: config, toggle: open.switched(), version: *open.version, refused: open.refused}, err
 }
 
 // fill makes the item say a config, as its next version. Limits that Apply wrote last still belong to Apply if
@@ -435,11 +435,11 @@ func (i *configItem) become(want Config, also *int64, by author) (next *cachedLe
 }
 
 // becomeSwitched is become for a change that also sets the level's switch for requests.
-func (i *configItem) becomeSwitched(want Config, said expr.Value, also *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
+func (i *configItem) becomeSwitched(want Config, toggle expr.Value, also *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	w := store.Write{Kind: store.Put, Key: i.key}
 	difference, action := int64(0), ActionLimitsSet
 	var before expr.Item
-	seen, says := i.seen(), said.Kind() != expr.KindNone
+	seen, says := i.seen(), toggle.Kind() != expr.KindNone
 	switch {
 	case want.IsZero() && !says && i.item == nil:
 		return &cachedLevel{}, nil, nil
@@ -453,7 +453,7 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, also *int64, b
 		}
 		i.fill(want)
 		if i.toggle != nil {
-			*i.toggle = said
+			*i.toggle = toggle
 		}
 		if also != nil {
 			*also = *i.version
@@ -468,7 +468,7 @@ func (i *configItem) becomeSwitched(want Config, said expr.Value, also *int64, b
 		} else {
 			w.Expr, err = i.unchanged(layout.ReplaceLevel(seen.version), layout.ReplaceConfig, seen)
 		}
-		next = &cachedLevel{Config: want, said: i.switched(), version: *i.version}
+		next = &cachedLevel{Config: want, toggle: i.switched(), version: *i.version}
 	}
 	if err != nil {
 		return nil, nil, err

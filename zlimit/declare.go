@@ -131,7 +131,7 @@ func (s *LimitService) apply(ctx context.Context, at Level, want Config) (last v
 	_, err = s.rewrite(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
 		judged, next, err := i.judge(want)
 		if last = judged; err != nil || judged != declaredToSet {
-			return &cachedLevel{Config: next, said: i.switched(), version: *i.version}, nil, err
+			return &cachedLevel{Config: next, toggle: i.switched(), version: *i.version}, nil, err
 		}
 		next.Limits = want.Limits
 		return i.become(next, i.declared, by)

@@ -18,9 +18,9 @@ import (
 // Earlier charges do not move. An open lease is settled with the parents from which its tokens were taken. What it takes later is taken
 // from the new ones.
 //
-// SetParent first changes the record. Then it stamps the buckets of the entity, so that the next write of any process on them fails, and
+// SetParent first changes the record. Then it marks the buckets of the entity, so that the next write of any process on them fails, and
 // no process waits for its [WithConfigTTL]. The report says when the move is complete everywhere: an entity without limits for a resource
-// has no bucket to stamp, and a process may create a bucket meanwhile. A repeated call resumes where the former one was interrupted. An
+// has no bucket to mark, and a process may create a bucket meanwhile. A repeated call resumes where the former one was interrupted. An
 // audit event records who moved the entity, and from where.
 //
 // It returns [ErrEntityNotFound] if the entity or the parent has no record, and a [*ValidationError] for a broken rule. An entity cannot
@@ -56,7 +56,7 @@ func (s *EntityService) SetParent(ctx context.Context, entity, parent string) (S
 	return s.l.Limits.bind(ctx, Level{Entity: entity}, false, nil)
 }
 
-// move is one try of SetParent, without the stamps. It returns false when others came first.
+// move is one try of SetParent, without the marks. It returns false when others came first.
 func (s *EntityService) move(ctx context.Context, id, parent string) (done bool, err error) {
 	key := layout.EntityKey{NS: s.l.ns.id(), Entity: id}.Key()
 	items, by, err := s.l.readToChange(ctx, key)

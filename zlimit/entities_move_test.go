@@ -118,7 +118,7 @@ func TestSetParent(t *testing.T) {
 	})
 }
 
-// In TestMovesByOthers, another program moves an entity, as zae-limiter does: it changes the record and the copy in the bucket, and stamps
+// In TestMovesByOthers, another program moves an entity, as zae-limiter does: it changes the record and the copy in the bucket, and marks
 // nothing. A process whose limits are in memory for a minute charges the new parent once it has seen the bucket.
 func TestMovesByOthers(t *testing.T) {
 	c := newClock()
@@ -157,7 +157,7 @@ func TestMovesOfAnotherLife(t *testing.T) {
 	c.sleep(10 * time.Second)
 	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "two", Cascade: true})
 	move("one")
-	acquire(t, l, ask(zlimit.Amounts{"rpd": 3})) // makes a bucket, which the move has not stamped
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 3})) // makes a bucket, which the move has not marked
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 4}))
 	if got, want := fmt.Sprint(used(t, l, "key-1", "one", "two")), "[7 7 10]"; got != want {
 		t.Errorf("consumed are %s, want %s", got, want)
@@ -264,7 +264,7 @@ func TestMovesMeetRequests(t *testing.T) {
 	}
 }
 
-// In TestMovesMeetNewBuckets, a process with the former record in memory makes a bucket after a move, which no stamp could reach. It
+// In TestMovesMeetNewBuckets, a process with the former record in memory makes a bucket after a move, which no mark could reach. It
 // charges the former parent until the move holds everywhere, at the reported time, and not later. A process that meets the bucket in
 // between uses the record. The same move again mends the copy in the bucket.
 func TestMovesMeetNewBuckets(t *testing.T) {
@@ -291,7 +291,7 @@ func TestMovesMeetNewBuckets(t *testing.T) {
 		if got := used(t, l, "one", "two"); got[0] != before[0] || got[1] != before[1]+12 {
 			t.Errorf("parents have consumed %v after %v, want 12 more of the new one", got, before)
 		}
-		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil { // stamps what came into being meanwhile
+		if _, err := l.Entities.SetParent(ctx, "key-1", "two"); err != nil { // marks what came into being meanwhile
 			t.Fatalf("Entities.SetParent() = %v", err)
 		}
 		if found, _, err := layout.ReadBucket(item(t, l)); err != nil || found.Parent != "two" || found.Moved != moved {

@@ -79,7 +79,7 @@ func ExampleEntityService_SetParent() {
 	_, _ = limiter.Acquire(ctx, request)
 
 	report, err := limiter.Entities.SetParent(ctx, "key-1", "globex")
-	fmt.Println(report.Buckets, "bucket stamped,", err)
+	fmt.Println(report.Buckets, "bucket marked,", err)
 	_, _ = limiter.Acquire(ctx, request)
 	for _, entity := range []string{"acme", "globex"} {
 		statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
@@ -88,7 +88,7 @@ func ExampleEntityService_SetParent() {
 	_, err = limiter.Entities.SetParent(ctx, "globex", "key-1")
 	fmt.Println(err)
 	// Output:
-	// 1 bucket stamped, <nil>
+	// 1 bucket marked, <nil>
 	// acme 96 <nil>
 	// globex 96 <nil>
 	// zlimit: invalid parent "key-1": is below the entity itself: key-1 < globex

@@ -38,7 +38,7 @@ const (
 // A cachedLevel is one stored config as last seen, or the entity's own record. It is never changed.
 type cachedLevel struct {
 	Config
-	said    Switch               // whether requests are served
+	toggle  Switch               // whether requests are served
 	version int64                // 0 when there is no such config
 	lineage layout.Lineage       // of the entity's record
 	refused *layout.RefusedError // what other programs limit by here, and this one does not; nil for nothing
@@ -451,8 +451,8 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 		found.limits, found.source = c.l.options.defaults, SourceDefault
 	}
 	found.limits = inOrder(found.limits)
-	by, said := deciding(levels)
-	switch said {
+	by, toggle := deciding(levels)
+	switch toggle {
 	case SwitchDisabled:
 		found.disabledBy = configs[by].source
 	case SwitchBypassed:
@@ -460,9 +460,9 @@ func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generat
 	case SwitchInherit, SwitchEnabled:
 	}
 	config := c.l.options.configOf(found.limits, found.source)
-	config.Bypass, config.MarkUntil = said == SwitchBypassed, found.readAt.Add(c.l.options.markTime()).UnixMilli()
+	config.Bypass, config.MarkUntil = toggle == SwitchBypassed, found.readAt.Add(c.l.options.markTime()).UnixMilli()
 	return &protocol.Limits{
-		Disabled: said == SwitchDisabled,
+		Disabled: toggle == SwitchDisabled,
 		ReadAt:   found.readAt.UnixMilli(),
 		Config:   config,
 		Lineage:  lineage,
@@ -489,7 +489,7 @@ func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 	}
 	c.Freshness = o.freshnessOf(c.Params)
 	if source != SourceEntity && source != SourceEntityDefault {
-		c.Lifetime = int64(max(o.tuning.BucketTTL, 0))
+		c.ExpiryFactor = int64(max(o.tuning.BucketTTL, 0))
 	}
 	return c
 }

@@ -58,7 +58,7 @@ func newOptions(opts []Option) (options, error) {
 		writesAtOnce:   byStore,
 		listing:        true,
 		tuning: Tuning{
-			BucketTTL: bucket.DefaultLifetime, CacheSize: 100_000, ClockSkew: 5 * time.Second, MaxInFlight: 256, MaxShards: maxShards,
+			BucketTTL: bucket.DefaultExpiryFactor, CacheSize: 100_000, ClockSkew: 5 * time.Second, MaxInFlight: 256, MaxShards: maxShards,
 		},
 		logger: slog.New(slog.DiscardHandler),
 	}

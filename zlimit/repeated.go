@@ -53,16 +53,16 @@ func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protoco
 
 // copied returns the level as items of buckets repeat it, nil for one that says nothing.
 func (v *cachedLevel) copied() *layout.LevelCopy {
-	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit && v.said == SwitchInherit && v.Cascade == CascadeInherit {
+	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit && v.toggle == SwitchInherit && v.Cascade == CascadeInherit {
 		return nil
 	}
 	made := &layout.LevelCopy{Version: v.version}
 	if v.OnUnavailable != PolicyInherit {
 		made.OnUnavailable = v.OnUnavailable.String()
 	}
-	if v.said != SwitchInherit {
-		disabled := v.said == SwitchDisabled
-		made.Disabled, made.Bypass = &disabled, v.said == SwitchBypassed
+	if v.toggle != SwitchInherit {
+		disabled := v.toggle == SwitchDisabled
+		made.Disabled, made.Bypass = &disabled, v.toggle == SwitchBypassed
 	}
 	if v.Cascade != CascadeInherit {
 		charges := v.Cascade == CascadeAlways
@@ -106,7 +106,7 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 		*item.cascade = expr.Bool(*made.Cascade)
 	}
 	config, err := item.config()
-	return &cachedLevel{Config: config, said: item.switched(), version: made.Version, learned: true}, err
+	return &cachedLevel{Config: config, toggle: item.switched(), version: made.Version, learned: true}, err
 }
 
 // learn takes the due levels of the entity from the item of its bucket, which repeats them. It notes whether the

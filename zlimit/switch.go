@@ -49,12 +49,12 @@ func (i *configItem) switchValue() expr.Value {
 
 // switched returns the item's switch. An unknown text counts as enabled, as other programs have it.
 func (i *configItem) switched() Switch {
-	switch said := i.switchValue(); {
-	case said.Kind() == expr.KindNone:
+	switch toggle := i.switchValue(); {
+	case toggle.Kind() == expr.KindNone:
 		return SwitchInherit
-	case said.True():
+	case toggle.True():
 		return SwitchDisabled
-	case said.Kind() == expr.KindS && said.Text() == layout.Bypass:
+	case toggle.Kind() == expr.KindS && toggle.Text() == layout.Bypass:
 		return SwitchBypassed
 	default:
 		return SwitchEnabled
@@ -105,12 +105,12 @@ func (i *configItem) unchanged(call interface {
 
 // deciding returns the index of the level that says whether requests are served, the first one that does, and its switch. If none does
 // it returns [SwitchInherit].
-func deciding(levels []*cachedLevel) (at int, said Switch) {
-	at = slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.said != SwitchInherit })
+func deciding(levels []*cachedLevel) (at int, toggle Switch) {
+	at = slices.IndexFunc(levels, func(v *cachedLevel) bool { return v.toggle != SwitchInherit })
 	if at < 0 {
 		return at, SwitchInherit
 	}
-	return at, levels[at].said
+	return at, levels[at].toggle
 }
 
 // A SwitchReport is the progress of a change that takes effect immediately: a switch, or a move of an entity.
@@ -179,7 +179,7 @@ func (s *LimitService) setSwitch(ctx context.Context, at Level, to Switch, progr
 			return nil, nil, err
 		}
 		if i.switched() == to {
-			return &cachedLevel{Config: config, said: to, version: *i.version}, nil, nil
+			return &cachedLevel{Config: config, toggle: to, version: *i.version}, nil, nil
 		}
 		return i.becomeSwitched(config, to.value(), nil, by)
 	})
@@ -377,13 +377,13 @@ func (s *LimitService) mark(ctx context.Context, k layout.BucketKey, makes bool)
 	err = s.l.table.Optimistic(ctx, func() (bool, error) {
 		now := s.l.now().UnixMilli()
 		at := max(now, last.Generation()+1)
-		said, lineage, err := s.decision(ctx, k)
+		toggle, lineage, err := s.decision(ctx, k)
 		if err != nil {
 			return false, err
 		}
-		refuses := said == SwitchDisabled
-		call := layout.Stamp(at)
-		switch said {
+		refuses := toggle == SwitchDisabled
+		call := layout.Mark(at)
+		switch toggle {
 		case SwitchDisabled:
 			pk, sk := k.NamespaceIndex()
 			call.Disable(true, pk, sk)
@@ -428,7 +428,7 @@ func (s *LimitService) mark(ctx context.Context, k layout.BucketKey, makes bool)
 
 // own makes a mark copy the parent of an entity, and whether it is charged, for programs that use the copy. A later
 // move that the item, as last seen, shows is kept. Nothing of a former entity is kept.
-func own(call layout.StampCall, o layout.Lineage, last *bucket.State, former string) {
+func own(call layout.MarkCall, o layout.Lineage, last *bucket.State, former string) {
 	switch {
 	case o.Generation == 0:
 		if o.Parent == "" || last.Moved() != 0 {
@@ -450,7 +450,7 @@ func own(call layout.StampCall, o layout.Lineage, last *bucket.State, former str
 }
 
 // decision reads which switch holds for a bucket, and the entity's lineage.
-func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said Switch, lineage layout.Lineage, err error) {
+func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (toggle Switch, lineage layout.Lineage, err error) {
 	refs := s.l.ns.levelsOf(k.Entity, k.Resource)
 	keys := make([]store.Key, len(refs))
 	for i := range refs {
@@ -470,7 +470,7 @@ func (s *LimitService) decision(ctx context.Context, k layout.BucketKey) (said S
 			return SwitchInherit, lineage, err
 		}
 	}
-	_, said = deciding(levels)
+	_, toggle = deciding(levels)
 	lineage, _ = charging(levels)
-	return said, lineage, nil
+	return toggle, lineage, nil
 }

@@ -81,9 +81,9 @@ func TestDisable(t *testing.T) {
 	})
 }
 
-// TestStampsBind stamps buckets that another process knows. Its plans from the former image fail, a spend and an
+// TestMarksBind marks buckets that another process knows. Its plans from the former image fail, a spend and an
 // advance alike. The bucket was disabled, enabled again, or is gone.
-func TestStampsBind(t *testing.T) {
+func TestMarksBind(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
 	s := newMemory(t)
@@ -105,7 +105,7 @@ func TestStampsBind(t *testing.T) {
 		if first.Generation() == 0 || second.Generation() <= first.Generation() || second.Disabled {
 			t.Fatalf("generations %d and %d", first.Generation(), second.Generation())
 		}
-		// The limits change with the stamp: the process that has the former ones in memory must not admit by them.
+		// The limits change with the mark: the process that has the former ones in memory must not admit by them.
 		setLimits(t, l, at, zlimit.PerMinute("rpm", 1))
 		if _, err := l.Limits.Enable(ctx, at, nil); err != nil {
 			t.Fatalf("Limits.Enable() = %v", err)
@@ -208,8 +208,8 @@ func TestDisabledParents(t *testing.T) {
 	}
 }
 
-// TestStampsMeetSplits splits a bucket after it was listed and before its first shard is stamped, twice. Each shard is stamped.
-func TestStampsMeetSplits(t *testing.T) {
+// TestMarksMeetSplits splits a bucket after it was listed and before its first shard is marked, twice. Each shard is marked.
+func TestMarksMeetSplits(t *testing.T) {
 	ctx := context.Background()
 	for _, at := range []zlimit.Level{{Entity: "key-1"}, {Resource: "gpt-4"}} {
 		before := hookBuckets(store.Of(newMemory(t)))
@@ -237,9 +237,9 @@ func TestStampsMeetSplits(t *testing.T) {
 	}
 }
 
-// TestStampedLimitsBind lowers the limits of a bucket that another process knows, and stamps the bucket. The item still has
+// TestMarkedLimitsBind lowers the limits of a bucket that another process knows, and marks the bucket. The item still has
 // the former limits, and so has the memory of the other process. Its next request follows what is stored all the same.
-func TestStampedLimitsBind(t *testing.T) {
+func TestMarkedLimitsBind(t *testing.T) {
 	ctx := context.Background()
 	at := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
 	for _, later := range []time.Duration{0, 30 * time.Second} { // a spend, an advance

@@ -109,7 +109,7 @@ func TestConfigReachesTheItem(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t, []string{"rpm", "tpm"})
-		c.Lifetime = rapid.Int64Range(1, 7).Draw(t, "times to fill")
+		c.ExpiryFactor = rapid.Int64Range(1, 7).Draw(t, "times to fill")
 		now := int64(1_700_000_000_000)
 		stored := &item{}
 		image := stored.image()
@@ -138,10 +138,10 @@ func TestExpiry(t *testing.T) {
 				}
 			}
 		}
-		if stored.state == nil || c.Lifetime == 0 {
+		if stored.state == nil || c.ExpiryFactor == 0 {
 			return
 		}
-		c.Lifetime = 0
+		c.ExpiryFactor = 0
 		var plan Plan
 		plan.Decide(stored.image(), &c, &Demand{}, now)
 		if !stored.apply(&plan) || stored.state.ExpiresAt != 0 {
@@ -152,7 +152,7 @@ func TestExpiry(t *testing.T) {
 
 // TestExpiredItemsAdvance plans a write to an item past its time. The plan does not leave that time alone.
 func TestExpiredItemsAdvance(t *testing.T) {
-	c := Config{Params: []Params{paramsOf("a", 5000)}, Lifetime: 7, Freshness: 1000}
+	c := Config{Params: []Params{paramsOf("a", 5000)}, ExpiryFactor: 7, Freshness: 1000}
 	s := &State{Limits: []Limit{limitOf("a", 5000, 5000, 7), wcu(0, 0)}, RefilledAt: 60_000, ExpiresAt: 60}
 	for at, want := range map[int64]Kind{59_999: Spend, 60_000: Advance} {
 		var plan Plan
@@ -165,7 +165,7 @@ func TestExpiredItemsAdvance(t *testing.T) {
 // TestDebtsCommute settles a bucket that is used up by processes with one image, as under load: neither comes before the other. A debt
 // that the time of expiry may not outlast moves it.
 func TestDebtsCommute(t *testing.T) {
-	c := Config{Params: []Params{paramsOf("a", 5000)}, Lifetime: 7, Freshness: 1000}
+	c := Config{Params: []Params{paramsOf("a", 5000)}, ExpiryFactor: 7, Freshness: 1000}
 	of := func(expiry int64, shards int) *item {
 		return &item{&State{Limits: []Limit{limitOf("a", 5000, 0, 0), wcu(0, 0)}, RefilledAt: 60_000, ExpiresAt: expiry, Shards: shards}}
 	}
@@ -217,7 +217,7 @@ func TestExpiryOfStaleImages(t *testing.T) {
 		{"a slower refill", 1000, 90, settles(8000), nothing, 60_500, slower},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := Config{Params: []Params{paramsOf("a", 5000), paramsOf("b", 5000)}, Lifetime: 1, Freshness: 1000}
+			c := Config{Params: []Params{paramsOf("a", 5000), paramsOf("b", 5000)}, ExpiryFactor: 1, Freshness: 1000}
 			it := &item{&State{
 				Limits:     []Limit{limitOf("a", 5000, test.tokens, 0), limitOf("b", 5000, 5000, 0), wcu(0, 0)},
 				RefilledAt: 60_000, ExpiresAt: test.expiry, Shards: 1,
@@ -263,7 +263,7 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 			c := &configs[rapid.IntRange(0, 1).Draw(t, "config")]
 			d := drawDemand(t, c)
 			if d.Unchecked && by.image != nil { // settling leaves the limits as they are
-				c = &Config{Lifetime: by.image.ExpiresAt, Params: []Params{}}
+				c = &Config{ExpiryFactor: by.image.ExpiresAt, Params: []Params{}}
 				for _, l := range by.image.Limits[:2] {
 					c.Params = append(c.Params, l.params())
 				}
@@ -309,11 +309,11 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 	})
 }
 
-// TestOwnKeepsTheLifetime refills an item again and again under its own config. The item expires as under the config
+// TestOwnKeepsTheExpiry refills an item again and again under its own config. The item expires as under the config
 // that it was made by, whatever that is, also when others would have set it otherwise.
-func TestOwnKeepsTheLifetime(t *testing.T) {
+func TestOwnKeepsTheExpiry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Lifetime: rapid.Int64Range(0, 1000).Draw(t, "lifetime")}
+		c := Config{ExpiryFactor: rapid.Int64Range(0, 1000).Draw(t, "factor")}
 		for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
 			capacity, amount := rapid.Int64Range(1, 1e9).Draw(t, "capacity"), rapid.Int64Range(1, 1e9).Draw(t, "refill")
 			// At least a second to fill, since expiry is in whole seconds.
@@ -328,10 +328,10 @@ func TestOwnKeepsTheLifetime(t *testing.T) {
 		s.Limits = slices.Clone(s.Limits)
 		for range 5 {
 			if s.ExpiresAt == maxExpiry {
-				return // which has no lifetime
+				return // which does not expire
 			}
-			if got := s.Own().Lifetime; got != c.Lifetime {
-				t.Fatalf("Own() of %+v at %d has lifetime %d, want %d", s, now, got, c.Lifetime)
+			if got := s.Own().ExpiryFactor; got != c.ExpiryFactor {
+				t.Fatalf("Own() of %+v at %d has expiry factor %d, want %d", s, now, got, c.ExpiryFactor)
 			}
 			now += rapid.Int64Range(1, 1e7).Draw(t, "elapsed")
 			p.Align(&s, s.Own(), now)

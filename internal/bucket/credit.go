@@ -79,7 +79,7 @@ func (p *Plan) place(s *State, l *Limit, c *Config, d *Demand, amount int64, che
 	if l.Tokens < lowest || checked && p.least(s, l, c, d, amount, now) > ch.ceiling {
 		return false
 	}
-	if debt := sub(amount, ch.ceiling); debt > 0 && c.Lifetime > 0 && !s.sharded() {
+	if debt := sub(amount, ch.ceiling); debt > 0 && c.ExpiryFactor > 0 && !s.sharded() {
 		p.outlast(l.rule(), debt, now)
 	}
 	p.step(Place, l.Name, lowest, sub(brink, max(amount, 0)), amount)
@@ -109,7 +109,7 @@ func (p *Plan) take(s *State, l *Limit, c *Config, d *Demand, amount, credit, no
 	}
 	least = sub(required, credit)
 	p.step(Borrow, l.Name, amount, least, int64(s.Shards))
-	if least < amount && c.Lifetime > 0 && !s.sharded() {
+	if least < amount && c.ExpiryFactor > 0 && !s.sharded() {
 		p.outlast(l.rule(), depth(amount, required, true), now)
 	}
 	return least

@@ -11,7 +11,7 @@ import (
 // the write may leave is paid, and the limit is full.
 func TestDebtsKeepTheirItem(t *testing.T) {
 	limit := Limit{Name: "rpm", Tokens: -3000, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000}
-	c := Config{Params: []Params{limit.params()}, Freshness: 500, Lifetime: 1}
+	c := Config{Params: []Params{limit.params()}, Freshness: 500, ExpiryFactor: 1}
 	s := State{Shards: 1, RefilledAt: waitNow, ExpiresAt: seconds(waitNow) + 1000, Limits: []Limit{
 		limit, {Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
 	}}
@@ -35,7 +35,7 @@ func TestDebtsKeepTheirItem(t *testing.T) {
 func TestPlaceOutlastsItsDebt(t *testing.T) {
 	full := Limit{Name: "tpm", Tokens: 10_000, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000}
 	short := Limit{Name: "rpm", Tokens: -3000, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000}
-	c := Config{Params: []Params{short.params(), full.params()}, Lifetime: 1}
+	c := Config{Params: []Params{short.params(), full.params()}, ExpiryFactor: 1}
 	s := State{Shards: 1, RefilledAt: waitNow - 500, Limits: []Limit{
 		short, full, {Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000},
 	}}

@@ -194,7 +194,7 @@ func (p *Plan) admit(d *Demand) {
 func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	p.reset(Create, nil, now, now)
 	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
-	expiry, next := lifetime{config: c, now: now}, edge{after: now, stamp: now}
+	expiry, next := itemExpiry{config: c, now: now}, edge{after: now, stamp: now}
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
 		if i < len(c.Params) {
@@ -291,9 +291,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	p.ValidUntil = s.Seen()
 	p.admit(d)
 	from := c.since(s, now)
-	expiry, next := lifetime{config: c, now: now}, s.edgeAfter(now)
+	expiry, next := itemExpiry{config: c, now: now}, s.edgeAfter(now)
 	kept, dropped := 0, 0
-	p.expires = c.Lifetime > 0 && !s.sharded()
+	p.expires = c.ExpiryFactor > 0 && !s.sharded()
 	var space [6]Amount
 	// vague has the least balance before the write with which a vague limit is left with no deeper debt than planned. If the image shows 5,
 	// and 2 flow in, that is -2: it is left with 0. With -3 it is left with a debt of 1, which the expiry does not count on.
@@ -409,7 +409,7 @@ func (p *Plan) drop(l *Limit) {
 
 // start plans the configured limits that the item does not have yet, full less the demand. It returns false if one of them does
 // not cover the demand.
-func (p *Plan) start(s *State, c *Config, d *Demand, expiry *lifetime, next *edge) bool {
+func (p *Plan) start(s *State, c *Config, d *Demand, expiry *itemExpiry, next *edge) bool {
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
 		if i < len(c.Params) {

@@ -360,8 +360,8 @@ func (e *edge) grants(until int64) {
 }
 
 // grants takes the end of a grant into account, 0 for none: an item that is created again has none.
-func (expiry *lifetime) grants(until int64) {
-	if expiry.config.Lifetime > 0 {
+func (expiry *itemExpiry) grants(until int64) {
+	if expiry.config.ExpiryFactor > 0 {
 		expiry.until = max(expiry.until, until)
 	}
 }

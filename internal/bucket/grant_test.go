@@ -288,7 +288,7 @@ func (p *granting) draw() {
 	default:
 		params.Session, params.Windows = sessionLength, nil
 	}
-	p.config = Config{Params: []Params{params}, Lifetime: 7}
+	p.config = Config{Params: []Params{params}, ExpiryFactor: 7}
 }
 
 func (p *granting) latest() int64 {

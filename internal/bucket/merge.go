@@ -2,8 +2,8 @@ package bucket
 
 import "math"
 
-// DefaultLifetime is the default of [Config.Lifetime] for buckets that expire.
-const DefaultLifetime = 7
+// DefaultExpiryFactor is the default of [Config.ExpiryFactor] for buckets that expire.
+const DefaultExpiryFactor = 7
 
 // Params returns the parameters of the limits of an item, except [WriteUnits].
 func (s *State) Params() (params []Params) {
@@ -15,25 +15,25 @@ func (s *State) Params() (params []Params) {
 	return params
 }
 
-// Own returns the config that keeps an item as it is: its limits, and the lifetime by which it expires.
+// Own returns the config that keeps an item as it is: its limits, and the expiry factor.
 func (s *State) Own() *Config {
-	return &Config{Params: s.Params(), Lifetime: s.lifetime(), Bypass: s.Bypass() != 0}
+	return &Config{Params: s.Params(), ExpiryFactor: s.expiryFactor(), Bypass: s.Bypass() != 0}
 }
 
-// lifetime returns the [Config.Lifetime] that set the time of expiry, 0 for an item that does not expire. It is at
+// expiryFactor returns the [Config.ExpiryFactor] that set the time of expiry, 0 for an item that does not expire. It is at
 // least 1, and follows from the refill stamp that was written with the time. The time of expiry is rounded to a second.
-// Where the limits fill up in less, the lifetime is as rough.
-func (s *State) lifetime() int64 {
+// Where the limits fill up in less, the factor is as rough.
+func (s *State) expiryFactor() int64 {
 	if s.ExpiresAt <= 0 {
 		return 0
 	}
-	expiry := lifetime{config: &Config{Lifetime: 1}, now: s.RefilledAt}
+	expiry := itemExpiry{config: &Config{ExpiryFactor: 1}, now: s.RefilledAt}
 	for i := range s.Limits {
 		p := s.Limits[i].params()
 		expiry.cover(&p, s.Limits[i].Tokens, 0, s.Limits[i].Since())
 	}
 	if expiry.fill == 0 || expiry.until > 0 || len(s.Slots()) > 0 { // a quota or slots may have set the time
-		return DefaultLifetime
+		return DefaultExpiryFactor
 	}
 	// The exact time is in the second before the time of expiry: at most half of one from the middle.
 	kept := sub(min(s.ExpiresAt, maxExpiry)*1000-500, s.RefilledAt)

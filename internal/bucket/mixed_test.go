@@ -13,7 +13,7 @@ import (
 func TestMixedFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t, []string{"rpm", "tpm"})
-		c.Mixed, c.Lifetime, c.Freshness = true, 0, rapid.Int64Range(0, 5000).Draw(t, "freshness")
+		c.Mixed, c.ExpiryFactor, c.Freshness = true, 0, rapid.Int64Range(0, 5000).Draw(t, "freshness")
 		it, now := &item{}, int64(1_000_000)
 		ideals := map[string]*ideal{}
 		for _, p := range c.Params {

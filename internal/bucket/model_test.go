@@ -312,7 +312,7 @@ func (b *ideal) consume(amount int64) {
 }
 
 func drawConfig(t *rapid.T, names []string) Config {
-	c := Config{Lifetime: rapid.SampledFrom([]int64{0, 7}).Draw(t, "lifetime")}
+	c := Config{ExpiryFactor: rapid.SampledFrom([]int64{0, 7}).Draw(t, "factor")}
 	for _, name := range names {
 		c.Params = append(c.Params, Params{
 			Name:         name,
@@ -542,7 +542,7 @@ func TestWaitIsMinimal(t *testing.T) {
 				Tokens: rapid.Int64Range(-p.Capacity, p.Capacity).Draw(t, "tokens"),
 			})
 		}
-		if c.Lifetime > 0 {
+		if c.ExpiryFactor > 0 {
 			s.ExpiresAt = maxExpiry
 		}
 		d := Demand{}

@@ -457,7 +457,7 @@ func TestQuotasChange(t *testing.T) {
 // TestQuotasExpire keeps a bucket until its quota resets, and clocks that are behind see that too.
 func TestQuotasExpire(t *testing.T) {
 	const now, edge = 1_795_455_983_804, 1_796_079_600_000
-	c := Config{Lifetime: 7, Lead: 10_000, Params: []Params{
+	c := Config{ExpiryFactor: 7, Lead: 10_000, Params: []Params{
 		{Name: "quota", Capacity: 10_000, RefillPeriod: 1000, Times: timesOf(t, "0 0 1 * *", "Europe/Berlin")},
 		{Name: "rpm", Capacity: 60_000, RefillAmount: 60_000, RefillPeriod: 60_000},
 	}}
@@ -467,12 +467,12 @@ func TestQuotasExpire(t *testing.T) {
 		t.Errorf("the bucket expires at %d, want %d", plan.Item.ExpiresAt, want)
 	}
 	plan.Item.Limits = plan.Item.Limits[1:]
-	if life := plan.Item.Own().Lifetime; life < 1000 {
+	if life := plan.Item.Own().ExpiryFactor; life < 1000 {
 		t.Errorf("without the quota the lifetime would be %d", life)
 	}
 	plan.Create(&c, &Demand{}, 0, 1, now)
-	if life := plan.Item.Own().Lifetime; life != DefaultLifetime {
-		t.Errorf("the lifetime of an item with a quota is %d, want %d", life, DefaultLifetime)
+	if life := plan.Item.Own().ExpiryFactor; life != DefaultExpiryFactor {
+		t.Errorf("the lifetime of an item with a quota is %d, want %d", life, DefaultExpiryFactor)
 	}
 	if δ := DefaultFreshness(c.Params[:1]); δ != maxFreshness {
 		t.Errorf("DefaultFreshness() of a quota = %d", δ)

@@ -23,7 +23,7 @@ func TestPlainCase(t *testing.T) {
 				Tokens: rapid.Int64Range(-5, p.Capacity).Draw(t, "tokens"), Consumed: 1000,
 			})
 		}
-		if c.Lifetime > 0 && !s.sharded() {
+		if c.ExpiryFactor > 0 && !s.sharded() {
 			s.ExpiresAt = rapid.SampledFrom([]int64{1, now / 1000, now/1000 + 1, maxExpiry, maxExpiry, maxExpiry}).Draw(t, "expires")
 		}
 		if rapid.IntRange(0, 9).Draw(t, "noted") == 0 {

@@ -117,7 +117,7 @@ func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) boo
 		return false
 	case balance == math.MinInt64: // the deepest debt saturates
 		return false
-	case c.Lifetime > 0 && !s.sharded() && !l.isQuota():
+	case c.ExpiryFactor > 0 && !s.sharded() && !l.isQuota():
 		deepest := doubtful(balance, amount)
 		if balance >= 0 && s.ExpiresAt <= seconds(l.rule().paid(deepest, now)) {
 			deepest = 0

@@ -180,15 +180,15 @@ func (s *State) full(l *Limit, from, to int64) bool {
 
 // A Config is the wanted state of a bucket: the configured limits, without [WriteUnits], and how the item is kept.
 type Config struct {
-	Params    []Params
-	Slots     []SlotParams
-	Partial   bool  // other limits of the item stay as they are, except full ones beyond maxOthers
-	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
-	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
-	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
-	Mixed     bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
-	Bypass    bool  // requests are counted alone, and taken of no balance
-	MarkUntil int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
+	Params       []Params
+	Slots        []SlotParams
+	Partial      bool  // other limits of the item stay as they are, except full ones beyond maxOthers
+	Freshness    int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
+	ExpiryFactor int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
+	Lead         int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
+	Mixed        bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
+	Bypass       bool  // requests are counted alone, and taken of no balance
+	MarkUntil    int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
 }
 
 // MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of
@@ -205,7 +205,7 @@ const maxDrops = 12
 // Equal reports whether two configs make the same of every item.
 func (c *Config) Equal(other *Config) bool {
 	return c == other || slices.Equal(c.Params, other.Params) && slices.Equal(c.Slots, other.Slots) && c.Partial == other.Partial &&
-		c.Freshness == other.Freshness && c.Lifetime == other.Lifetime && c.Lead == other.Lead &&
+		c.Freshness == other.Freshness && c.ExpiryFactor == other.ExpiryFactor && c.Lead == other.Lead &&
 		c.Mixed == other.Mixed && c.Bypass == other.Bypass
 }
 
@@ -299,7 +299,7 @@ func (c *Config) Matches(s *State) bool {
 
 // matchesItem is [Config.Matches] for what is noted of the item beside its limits.
 func (c *Config) matchesItem(s *State) bool {
-	return c.Bypass == (s.Bypass() != 0) && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
+	return c.Bypass == (s.Bypass() != 0) && (c.ExpiryFactor > 0 && !s.sharded()) == (s.ExpiresAt > 0)
 }
 
 // matchesLimits is [Config.Matches] for the limits.

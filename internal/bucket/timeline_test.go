@@ -268,7 +268,7 @@ func TestTimelinePrograms(t *testing.T) {
 			p.clocks = append(p.clocks, []int64{0, 0, 0, -1, -500, 700}[p.IntN(6)])
 			p.images, p.known = append(p.images, nil), append(p.known, nil)
 		}
-		p.config.Lifetime = []int64{0, 7}[p.IntN(2)]
+		p.config.ExpiryFactor = []int64{0, 7}[p.IntN(2)]
 		p.names = []string{"a", "b", "c"}[:1+p.IntN(3)]
 		p.configure()
 		for range 10 + p.IntN(40) {

@@ -23,7 +23,7 @@ type queueing struct {
 }
 
 func drawQueueing(t *rapid.T) queueing {
-	q := queueing{c: Config{Freshness: 500, Lifetime: rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "lifetime")}}
+	q := queueing{c: Config{Freshness: 500, ExpiryFactor: rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "factor")}}
 	q.state = State{Shards: rapid.SampledFrom([]int{1, 2, 3}).Draw(t, "shards"), RefilledAt: waitNow - rapid.Int64Range(0, 2000).Draw(t, "age")}
 	for _, name := range []string{"rpm", "tpm"}[:rapid.IntRange(1, 2).Draw(t, "limits")] {
 		capacity := rapid.Int64Range(1, 100).Draw(t, "capacity")
@@ -33,7 +33,7 @@ func drawQueueing(t *rapid.T) queueing {
 		q.state.Limits = append(q.state.Limits, Limit{Name: name, Tokens: tokens, Capacity: capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod})
 	}
 	q.state.Limits = append(q.state.Limits, Limit{Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000})
-	if q.c.Lifetime > 0 && !q.state.sharded() {
+	if q.c.ExpiryFactor > 0 && !q.state.sharded() {
 		q.state.ExpiresAt = seconds(waitNow) + rapid.Int64Range(1, 100).Draw(t, "ttl")
 	}
 	for range rapid.IntRange(1, 6).Draw(t, "demands") {

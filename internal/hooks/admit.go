@@ -13,7 +13,7 @@ func Admits(ctx context.Context) bool { return ctx.Value(admitKey{}) != nil }
 
 type lookKey struct{}
 
-// Look returns a context whose looks at balances pass switches that refuse requests: stored ones, and those that buckets are stamped with.
+// Look returns a context whose looks at balances pass switches that refuse requests: stored ones, and those that buckets are marked with.
 func Look(ctx context.Context) context.Context { return context.WithValue(ctx, lookKey{}, true) }
 
 // Looks reports whether looks of a context pass switches, see [Look].

@@ -547,16 +547,16 @@ func List(pk, sk string) (expr.Bound, error) {
 	return listOperation.Call(expr.S(pk), expr.S(sk)).Bind()
 }
 
-// StampCall collects the clauses of a call of Stamp. Bind ends it.
-type StampCall struct {
+// MarkCall collects the clauses of a call of Mark. Bind ends it.
+type MarkCall struct {
 	*expr.Call
 }
 
-// Stamp makes a change of stored limits effective immediately. The change is stored before. From now on, writes of a
-// process that knows another stamp fail, until the process has read the stored limits.
+// Mark makes a change of stored limits effective immediately. The change is stored before. From now on, writes of a
+// process that knows another mark fail, until the process has read the stored limits.
 //   - generation: time at which the change was read, epoch milliseconds
-func Stamp(generation int64) StampCall {
-	return StampCall{stampOperation.Call(expr.N(generation))}
+func Mark(generation int64) MarkCall {
+	return MarkCall{markOperation.Call(expr.N(generation))}
 }
 
 // Disable rejects requests. The item does not expire meanwhile, since one that is created again would not be disabled.
@@ -564,19 +564,19 @@ func Stamp(generation int64) StampCall {
 //   - disabled: true
 //   - pk: partition key in the index
 //   - sk: sort key in the index
-func (c StampCall) Disable(disabled bool, pk, sk string) {
-	c.Pick(stampDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
+func (c MarkCall) Disable(disabled bool, pk, sk string) {
+	c.Pick(markDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
 }
 
 // Enable serves requests, subject to the limits.
-func (c StampCall) Enable() {
-	c.Pick(stampEnable, "")
+func (c MarkCall) Enable() {
+	c.Pick(markEnable, "")
 }
 
 // Excuse serves requests, and only counts them.
 //   - until: time until which requests may rely on the item, epoch milliseconds
-func (c StampCall) Excuse(until int64) {
-	c.Pick(stampExcuse, "", expr.N(until))
+func (c MarkCall) Excuse(until int64) {
+	c.Pick(markExcuse, "", expr.N(until))
 }
 
 // Own copies whether the parent of the entity is charged, unless a later parent is known. Other programs charge by that
@@ -584,8 +584,8 @@ func (c StampCall) Excuse(until int64) {
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
 //   - incarnation: distinguishes the entity from an earlier one of the same id
-func (c StampCall) Own(cascade bool, moved int64, incarnation string) {
-	c.Pick(stampOwn, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation))
+func (c MarkCall) Own(cascade bool, moved int64, incarnation string) {
+	c.Pick(markOwn, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation))
 }
 
 // Inherit copies it over what is known of an earlier entity of the same id.
@@ -593,26 +593,26 @@ func (c StampCall) Own(cascade bool, moved int64, incarnation string) {
 //   - moved: generation of the parent
 //   - incarnation: distinguishes the entity from the earlier one
 //   - former: pinc as it was seen
-func (c StampCall) Inherit(cascade bool, moved int64, incarnation, former string) {
-	c.Pick(stampInherit, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation), expr.S(former))
+func (c MarkCall) Inherit(cascade bool, moved int64, incarnation, former string) {
+	c.Pick(markInherit, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation), expr.S(former))
 }
 
 // Charge copies whether the parent of an entity that was never moved is charged.
 //   - cascade: whether it is charged
 //   - unmoved: generation of its parent, 0
-func (c StampCall) Charge(cascade bool, unmoved int64) {
-	c.Pick(stampCharge, "", expr.Bool(cascade), expr.N(unmoved))
+func (c MarkCall) Charge(cascade bool, unmoved int64) {
+	c.Pick(markCharge, "", expr.Bool(cascade), expr.N(unmoved))
 }
 
 // Under names the parent.
 //   - parent: entity id of the parent
-func (c StampCall) Under(parent string) {
-	c.Pick(stampUnder, "", expr.S(parent))
+func (c MarkCall) Under(parent string) {
+	c.Pick(markUnder, "", expr.S(parent))
 }
 
 // Alone names no parent.
-func (c StampCall) Alone() {
-	c.Pick(stampAlone, "")
+func (c MarkCall) Alone() {
+	c.Pick(markAlone, "")
 }
 
 // AsSeenCall collects the clauses of a call of AsSeen. Bind ends it.

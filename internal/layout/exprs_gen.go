@@ -607,20 +607,20 @@ var listOperation = expr.Operation{
 	Update:       []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
 }
 
-// The clauses of Stamp.
+// The clauses of Mark.
 const (
-	stampDisable = iota
-	stampEnable
-	stampExcuse
-	stampOwn
-	stampInherit
-	stampCharge
-	stampUnder
-	stampAlone
+	markDisable = iota
+	markEnable
+	markExcuse
+	markOwn
+	markInherit
+	markCharge
+	markUnder
+	markAlone
 )
 
-var stampOperation = expr.Operation{
-	Name:         "stamp",
+var markOperation = expr.Operation{
+	Name:         "mark",
 	Placeholders: 1,
 	Where: []expr.Condition{
 		expr.Exists(expr.Attr("rf")),
@@ -628,7 +628,7 @@ var stampOperation = expr.Operation{
 	},
 	Update: []expr.Action{expr.Set(expr.Attr("cg"), 0)},
 	Clauses: []expr.Clause{
-		stampDisable: {
+		markDisable: {
 			Name:         "disable",
 			Placeholders: 3,
 			Update: []expr.Action{
@@ -639,16 +639,16 @@ var stampOperation = expr.Operation{
 				expr.Set(expr.Attr("GSI4SK"), 2),
 			},
 		},
-		stampEnable: {
+		markEnable: {
 			Name:   "enable",
 			Update: []expr.Action{expr.Remove(expr.Attr("disabled")), expr.Remove(expr.Attr("bypass"))},
 		},
-		stampExcuse: {
+		markExcuse: {
 			Name:         "excuse",
 			Placeholders: 1,
 			Update:       []expr.Action{expr.Set(expr.Attr("bypass"), 0), expr.Remove(expr.Attr("disabled"))},
 		},
-		stampOwn: {
+		markOwn: {
 			Name:         "own",
 			Placeholders: 3,
 			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
@@ -658,7 +658,7 @@ var stampOperation = expr.Operation{
 				expr.Set(expr.Attr("pinc"), 2),
 			},
 		},
-		stampInherit: {
+		markInherit: {
 			Name:         "inherit",
 			Placeholders: 4,
 			Where:        []expr.Condition{expr.EQ(expr.Attr("pinc"), 3)},
@@ -668,18 +668,18 @@ var stampOperation = expr.Operation{
 				expr.Set(expr.Attr("pinc"), 2),
 			},
 		},
-		stampCharge: {
+		markCharge: {
 			Name:         "charge",
 			Placeholders: 2,
 			Where:        []expr.Condition{expr.Any(expr.Absent(expr.Attr("pgen")), expr.LE(expr.Attr("pgen"), 1))},
 			Update:       []expr.Action{expr.Set(expr.Attr("cascade"), 0)},
 		},
-		stampUnder: {
+		markUnder: {
 			Name:         "under",
 			Placeholders: 1,
 			Update:       []expr.Action{expr.Set(expr.Attr("parent_id"), 0)},
 		},
-		stampAlone: {
+		markAlone: {
 			Name:   "alone",
 			Update: []expr.Action{expr.Remove(expr.Attr("parent_id"))},
 		},

@@ -30,11 +30,11 @@ func TestMoveAsks(t *testing.T) {
 	undated.Alone()
 	add := AddChild(1)
 	add.Unmoved(3)
-	own := Stamp(now)
+	own := Mark(now)
 	own.Own(true, 4, "a")
-	inherit := Stamp(now)
+	inherit := Mark(now)
 	inherit.Inherit(true, 4, "a", "b")
-	charge := Stamp(now)
+	charge := Mark(now)
 	charge.Charge(true, 0)
 	hold := check.Call(HoldEntity(3)).Must(t, "HoldEntity()")
 	bind := func(b expr.Bound, err error) expr.Bound {
@@ -58,14 +58,14 @@ func TestMoveAsks(t *testing.T) {
 		{"entity above that is gone", hold, nil, false},
 		{"entity above that was moved", hold, record(func(e *Entity) { e.Generation = 4 }), false},
 		{"entity above that was never moved", hold, record(func(e *Entity) { e.Generation = 0 }), true},
-		{"stamp", bind(own.Bind()), bucket(), true},
-		{"stamp again", bind(own.Bind()), bucket(pgen(4), pinc("a")), true},
-		{"stamp after a later move", bind(own.Bind()), bucket(pgen(5), pinc("a")), false},
-		{"stamp of a bucket of a former entity", bind(inherit.Bind()), bucket(pgen(5), pinc("b")), true},
-		{"stamp of a bucket that another one has stamped", bind(inherit.Bind()), bucket(pgen(5), pinc("a")), false},
-		{"stamp of a bucket of an entity that was never moved", bind(charge.Bind()), bucket(), true},
-		{"stamp of a bucket that another program has stamped before any move", bind(charge.Bind()), bucket(pgen(0), pinc("a")), true},
-		{"stamp of a bucket that tells of a move", bind(charge.Bind()), bucket(pgen(1), pinc("a")), false},
+		{"mark", bind(own.Bind()), bucket(), true},
+		{"mark again", bind(own.Bind()), bucket(pgen(4), pinc("a")), true},
+		{"mark after a later move", bind(own.Bind()), bucket(pgen(5), pinc("a")), false},
+		{"mark of a bucket of a former entity", bind(inherit.Bind()), bucket(pgen(5), pinc("b")), true},
+		{"mark of a bucket that another one has marked", bind(inherit.Bind()), bucket(pgen(5), pinc("a")), false},
+		{"mark of a bucket of an entity that was never moved", bind(charge.Bind()), bucket(), true},
+		{"mark of a bucket that another program has marked before any move", bind(charge.Bind()), bucket(pgen(0), pinc("a")), true},
+		{"mark of a bucket that tells of a move", bind(charge.Bind()), bucket(pgen(1), pinc("a")), false},
 	} {
 		if got := test.write.Holds(test.item); got != test.holds {
 			t.Errorf("%s: the write holds: %t, want %t", test.name, got, test.holds)

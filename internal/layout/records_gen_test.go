@@ -453,46 +453,46 @@ var calls = []operationCall{
 	{"List", func() (expr.Bound, error) {
 		return List("x", "x")
 	}},
-	{"Stamp", func() (expr.Bound, error) {
-		return Stamp(1).Bind()
+	{"Mark", func() (expr.Bound, error) {
+		return Mark(1).Bind()
 	}},
-	{"Stamp Disable", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Disable", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Disable(true, "x", "x")
 		return c.Bind()
 	}},
-	{"Stamp Enable", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Enable", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Enable()
 		return c.Bind()
 	}},
-	{"Stamp Excuse", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Excuse", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Excuse(1)
 		return c.Bind()
 	}},
-	{"Stamp Own", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Own", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Own(true, 1, "x")
 		return c.Bind()
 	}},
-	{"Stamp Inherit", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Inherit", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Inherit(true, 1, "x", "x")
 		return c.Bind()
 	}},
-	{"Stamp Charge", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Charge", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Charge(true, 1)
 		return c.Bind()
 	}},
-	{"Stamp Under", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Under", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Under("x")
 		return c.Bind()
 	}},
-	{"Stamp Alone", func() (expr.Bound, error) {
-		c := Stamp(1)
+	{"Mark Alone", func() (expr.Bound, error) {
+		c := Mark(1)
 		c.Alone()
 		return c.Bind()
 	}},

@@ -69,15 +69,15 @@ func TestWritesFitExpressions(t *testing.T) {
 		config bucket.Config
 		demand *bucket.Demand
 	}{
-		{"a refill that is spent of all limits, all of which change", of(full, 50_000), bucket.Config{Params: changed, Lifetime: 7}, each(changed, 1000)},
-		{"full limits, all of which change", of(full, 100_000), bucket.Config{Params: changed, Lifetime: 7}, each(changed, 1000)},
-		{"other limits in place of all", of(full, 50_000), bucket.Config{Params: longNames("b", configured, 1), Lifetime: 7}, each(longNames("b", configured, 1), 1000)},
+		{"a refill that is spent of all limits, all of which change", of(full, 50_000), bucket.Config{Params: changed, ExpiryFactor: 7}, each(changed, 1000)},
+		{"full limits, all of which change", of(full, 100_000), bucket.Config{Params: changed, ExpiryFactor: 7}, each(changed, 1000)},
+		{"other limits in place of all", of(full, 50_000), bucket.Config{Params: longNames("b", configured, 1), ExpiryFactor: 7}, each(longNames("b", configured, 1), 1000)},
 		{"limits of a request beside those of others", of(longNames("c", bucket.MaxLimits-configured, 1), 50_000), bucket.Config{Params: longNames("b", configured, 1), Partial: true}, each(longNames("b", configured, 1), 1000)},
-		{"quotas in place of all", of(full, 50_000), bucket.Config{Params: rationed, Lifetime: 7}, each(rationed, 1000)},
-		{"other limits in place of quotas", quotas(of(full, 50_000)), bucket.Config{Params: longNames("b", configured, 1), Lifetime: 7}, each(longNames("b", configured, 1), 1000)},
-		{"quotas piled up, which go", quotas(of(longNames("p", 99, 1), 100_000)), bucket.Config{Params: rationed, Lifetime: 7}, each(rationed, 1000)},
+		{"quotas in place of all", of(full, 50_000), bucket.Config{Params: rationed, ExpiryFactor: 7}, each(rationed, 1000)},
+		{"other limits in place of quotas", quotas(of(full, 50_000)), bucket.Config{Params: longNames("b", configured, 1), ExpiryFactor: 7}, each(longNames("b", configured, 1), 1000)},
+		{"quotas piled up, which go", quotas(of(longNames("p", 99, 1), 100_000)), bucket.Config{Params: rationed, ExpiryFactor: 7}, each(rationed, 1000)},
 		{"a settlement without a check", of(full, 50_000), bucket.Config{Params: full}, &bucket.Demand{Amounts: each(full, 90_000).Amounts, Unchecked: true, Life: 1 << 32}},
-		{"an item with limits piled up, which go", of(longNames("p", 99, 1), 100_000), bucket.Config{Params: longNames("b", configured, 1), Lifetime: 7}, each(longNames("b", configured, 1), 1000)},
+		{"an item with limits piled up, which go", of(longNames("p", 99, 1), 100_000), bucket.Config{Params: longNames("b", configured, 1), ExpiryFactor: 7}, each(longNames("b", configured, 1), 1000)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var plan bucket.Plan

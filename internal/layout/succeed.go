@@ -35,7 +35,7 @@ func (s *Successor) Writes(o Lineage) (writes []store.Write, err error) {
 	return []store.Write{from, own}, err
 }
 
-// sameAsSeen asks for a shard as it was seen. A switch that is stamped on it since has changed its generation.
+// sameAsSeen asks for a shard as it was seen. A switch that is marked on it since has changed its generation.
 func sameAsSeen(s *bucket.State) (expr.Bound, error) {
 	call := SameAsSeen(s.RefilledAt, int64(s.Shards), s.Seen(), s.Generation())
 	for _, l := range s.Limits {

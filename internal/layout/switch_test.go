@@ -33,7 +33,7 @@ func TestSpendAsksForNoSwitch(t *testing.T) {
 		}{
 			{"as it was", expr.Attribute{Name: "b_rpm_tk", Value: expr.N(40_000)}, true},
 			{"disabled by another program", expr.Attribute{Name: "disabled", Value: expr.Bool(true)}, settles},
-			{"stamped", expr.Attribute{Name: "cg", Value: expr.N(now)}, false},
+			{"marked", expr.Attribute{Name: "cg", Value: expr.N(now)}, false},
 		} {
 			if got := w.Expr.Holds(item(test.change)); got != test.holds {
 				t.Errorf("settles %t, %s: the write holds: %t, want %t", settles, test.name, got, test.holds)

@@ -110,7 +110,7 @@ type admitter struct {
 	refunds    *refunds
 	slotKeeper *slotKeeper
 	slots      *slotTaker
-	taker      *taker
+	taker      *levelTaker
 	clock      *clockAsker
 }
 
@@ -148,26 +148,26 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 		if w.kept = hasSlots; len(levels) == 1 && !hasSlots {
 			levels[0].work = w
 		}
-		takings := to.takingSpace[:]
+		receipts := to.levelSpace[:]
 		if len(levels) > 1 {
-			takings = make([]taking, len(levels))
+			receipts = make([]levelReceipt, len(levels))
 		}
 		switch {
 		case err != nil:
 		case r.Once != nil:
-			if r.Once.Repeated, err = ad.takeOnce(ctx, r, levels, takings); r.Once.Repeated {
+			if r.Once.Repeated, err = ad.takeOnce(ctx, r, levels, receipts); r.Once.Repeated {
 				return nil
 			}
 		case hasSlots:
-			err = ad.takeWithSlots(ctx, r, levels, takings)
+			err = ad.takeWithSlots(ctx, r, levels, receipts)
 		default:
-			err = ad.takeLevels(ctx, levels, takings)
+			err = ad.takeLevels(ctx, levels, receipts)
 		}
 		if err == nil {
 			if len(shadowed) > 0 {
 				ad.Foreseen.Add(1)
 			}
-			to.takings = takings
+			to.levels = receipts
 			to.of(r.Priority)
 			if r.Wait <= 0 {
 				return nil
@@ -225,11 +225,11 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 	}
 	w := newWake(nil, ad.judge, to)
 	late := &RejectedError{w.reported(to.rest().until - ad.elapsed())}
-	takings := make([]taking, len(to.takings))
-	for i := range takings {
-		takings[i] = to.takings[i].apart()
+	receipts := make([]levelReceipt, len(to.levels))
+	for i := range receipts {
+		receipts[i] = to.levels[i].apart()
 	}
-	back := func(ctx context.Context) { ad.giveAllBack(ctx, takings) }
+	back := func(ctx context.Context) { ad.giveAllBack(ctx, receipts) }
 	if ad.table.Immediate() || !ad.background.GoOn(ctx, back) { // the caller's time is over
 		back(ctx)
 	}
@@ -238,9 +238,9 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 
 // takeLevels takes from every level, or from none: if one falls short, the others get their tokens back. It takes from all levels
 // in parallel. A failure does not cancel calls under way, since their outcomes would then be unknown.
-func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []taking) error {
+func (ad *admitter) takeLevels(ctx context.Context, levels []level, receipts []levelReceipt) error {
 	if len(levels) == 1 {
-		errs := [1]error{ad.taker.take(ctx, &levels[0], &takings[0])}
+		errs := [1]error{ad.taker.take(ctx, &levels[0], &receipts[0])}
 		if errors.Is(errs[0], errShort) {
 			return ad.judge.refuse(ctx, levels, errs[:])
 		}
@@ -257,7 +257,7 @@ func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []ta
 	if err := ad.refusalOf(ctx, levels); err != nil {
 		return err
 	}
-	if done, err := ad.createLevels(ctx, levels, takings); done || err != nil {
+	if done, err := ad.createLevels(ctx, levels, receipts); done || err != nil {
 		return err
 	}
 	if err := ad.looks.refusesAny(ctx, levels); err != nil {
@@ -267,14 +267,14 @@ func (ad *admitter) takeLevels(ctx context.Context, levels []level, takings []ta
 	var group errgroup.Group // the zero group cancels no other goroutine
 	for i := range levels {
 		group.Go(func() error {
-			errs[i] = ad.taker.take(ctx, &levels[i], &takings[i])
+			errs[i] = ad.taker.take(ctx, &levels[i], &receipts[i])
 			return errs[i]
 		})
 	}
 	if group.Wait() == nil {
 		return nil
 	}
-	ad.compensate(ctx, takings, errs)
+	ad.compensate(ctx, receipts, errs)
 	return ad.failure(ctx, levels, errs)
 }
 
@@ -343,12 +343,12 @@ func slotKeyOf(levels []level) store.Key {
 // takeWithSlots takes the slots and the tokens of a request. Slots of a bucket that is not divided are written with its tokens. Others
 // are taken in parallel with the tokens of the request. They come first if tokens may have to be waited for, or if their
 // item may be missing, which both would create.
-func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, takings []taking) error {
+func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, receipts []levelReceipt) error {
 	if !ad.background.Begin() { // else the engine would be closed between a write and its outcome
 		return ErrClosed
 	}
 	defer ad.background.End()
-	holds, errs := make([]taking, len(levels)), make([]error, len(levels))
+	holds, errs := make([]levelReceipt, len(levels)), make([]error, len(levels))
 	whole := levels
 	for i := range levels {
 		if hands := ad.handsFor(ctx, r, &levels[i]); hands != nil {
@@ -386,24 +386,24 @@ func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []leve
 	}
 	tokens := failure
 	if failure == nil {
-		tokens = ad.takeLevels(ctx, rest, takings)
+		tokens = ad.takeLevels(ctx, rest, receipts)
 	}
 	if failure = group.Wait(); failure == nil && tokens == nil {
-		for i := range takings {
-			takings[i].hold(append(takings[i].holds(), holds[i].holds()...))
+		for i := range receipts {
+			receipts[i].hold(append(receipts[i].holds(), holds[i].holds()...))
 		}
 		return nil
 	}
 	if tokens == nil {
-		ad.compensate(ctx, takings, make([]error, len(takings)))
+		ad.compensate(ctx, receipts, make([]error, len(receipts)))
 	}
 	ad.giveHolds(ctx, r, holds)
 	return ad.slotFailure(ctx, whole, errs, tokens)
 }
 
 // giveHolds gives back the slots of a request that is not admitted. A caller whose context ends does not wait for that.
-func (ad *admitter) giveHolds(ctx context.Context, r *Request, holds []taking) {
-	if !slices.ContainsFunc(holds, func(t taking) bool { return len(t.holds()) > 0 }) {
+func (ad *admitter) giveHolds(ctx context.Context, r *Request, holds []levelReceipt) {
+	if !slices.ContainsFunc(holds, func(t levelReceipt) bool { return len(t.holds()) > 0 }) {
 		return
 	}
 	r.Place.declines()
@@ -457,16 +457,16 @@ func (ad *admitter) slotFailure(ctx context.Context, levels []level, errs []erro
 }
 
 // giveAllBack gives back the tokens of all levels.
-func (ad *admitter) giveAllBack(ctx context.Context, takings []taking) {
-	ad.compensate(ctx, takings, make([]error, len(takings)))
+func (ad *admitter) giveAllBack(ctx context.Context, receipts []levelReceipt) {
+	ad.compensate(ctx, receipts, make([]error, len(receipts)))
 }
 
 // compensate gives back the tokens of the levels that did not fail. A caller whose context ends does not wait for that.
-func (ad *admitter) compensate(ctx context.Context, takings []taking, errs []error) {
-	var taken []taking
-	for i := range takings {
+func (ad *admitter) compensate(ctx context.Context, receipts []levelReceipt, errs []error) {
+	var taken []levelReceipt
+	for i := range receipts {
 		if errs[i] == nil {
-			taken = append(taken, takings[i].apart())
+			taken = append(taken, receipts[i].apart())
 		}
 	}
 	if len(taken) > 0 {
@@ -483,8 +483,8 @@ func (ad *admitter) outlive(ctx context.Context, work func(context.Context)) {
 	ad.background.outlive(ctx, work)
 }
 
-// returnAll gives back the tokens of takings, side by side.
-func (ad *admitter) returnAll(ctx context.Context, taken []taking) {
+// returnAll gives back the tokens of receipts, side by side.
+func (ad *admitter) returnAll(ctx context.Context, taken []levelReceipt) {
 	var group errgroup.Group
 	for i := range taken {
 		group.Go(func() error {
@@ -497,7 +497,7 @@ func (ad *admitter) returnAll(ctx context.Context, taken []taking) {
 
 // giveBack returns the tokens of one level. It outlives the caller's context, and does not affect the request: tokens that the
 // store does not accept are returned later. Tokens that cannot be returned are counted and logged.
-func (rf *refunds) giveBack(ctx context.Context, t *taking) {
+func (rf *refunds) giveBack(ctx context.Context, t *levelReceipt) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
 	s := Settlement{due: t.returns(nil), holds: t.holds()}
 	err, slots := rf.settler.settleBoth(ctx, &s)
@@ -509,7 +509,7 @@ func (rf *refunds) giveBack(ctx context.Context, t *taking) {
 
 // createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has
 // one.
-func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
+func (ad *admitter) createLevels(ctx context.Context, levels []level, receipts []levelReceipt) (done bool, err error) {
 	now := ad.now()
 	writes, plans, parties := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels)), make([]party, len(levels))
 	demands := make([]*bucket.Demand, len(levels))
@@ -544,12 +544,12 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, takings []
 			State: created, exists: true, listed: !ad.table.Partitioned() || ad.options.Mixed, seenAt: now, call: by, arrived: ad.NextEpoch(),
 		}, nil)
 		ad.lister.list(ctx, first, first.image.Load(), true)
-		takings[i].took(&levels[i], first, demands[i].Amounts, known)
-		parties[i].to = &takings[i]
+		receipts[i].took(&levels[i], first, demands[i].Amounts, known)
+		parties[i].to = &receipts[i]
 		err = errors.Join(err, ad.slots.handOut(ctx, &parties[i]))
 	}
 	if err != nil {
-		ad.giveAllBack(ctx, takings)
+		ad.giveAllBack(ctx, receipts)
 	}
 	return true, err
 }

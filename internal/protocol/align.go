@@ -16,7 +16,7 @@ type aligner struct {
 }
 
 // viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
-func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, error) {
+func (al *aligner) viewInLine(ctx context.Context, l *level, seen recency) (view, error) {
 	if err := al.looks.readStale(ctx, []level{*l}, seen); err != nil {
 		return view{}, err
 	}
@@ -129,7 +129,7 @@ func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done b
 	if !ok || len(parts) < len(v.shards) {
 		return false, nil
 	}
-	var nothing taking
+	var nothing levelReceipt
 	if done, err = al.writeParts(ctx, l, v, parts, &nothing); !done || err != nil {
 		return false, err
 	}

@@ -10,7 +10,7 @@ import (
 // A claim is a caller's demand on a level.
 type claim struct {
 	level *level
-	to    *taking
+	to    *levelReceipt
 }
 
 func (c *claim) came() int64 { return c.level.began }
@@ -41,16 +41,18 @@ func (l *Limits) sameAs(other *Limits) bool {
 	return l == other || l.Config.Equal(&other.Config) && l.Lineage == other.Lineage && l.Own == other.Own
 }
 
-var _ writer[*claim] = (*taker)(nil)
+var _ writer[*claim] = (*levelTaker)(nil)
 
 // write implements [writer].
-func (tk *taker) write(ctx context.Context, c *claim) error { return tk.takeAlone(ctx, c.level, c.to) }
+func (tk *levelTaker) write(ctx context.Context, c *claim) error {
+	return tk.takeAlone(ctx, c.level, c.to)
+}
 
 // writeTogether takes for waiters of equal limits. Each write serves the waiters whose demands fit into one shard, first come
 // first served. The others continue until they are served or fall short. An unknown outcome applies to the waiters whose amounts
 // the write had. So does a throttle, if the others fell short of what remained.
-func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
-	var to taking
+func (tk *levelTaker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
+	var to levelReceipt
 	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
 		err := tk.takeDirect(ctx, &p)
 		switch {
@@ -72,6 +74,6 @@ func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []
 }
 
 // undo implements [writer]: it gives back the tokens of a caller that gave up.
-func (tk *taker) undo(ctx context.Context, c *claim) {
+func (tk *levelTaker) undo(ctx context.Context, c *claim) {
 	tk.refunds.giveBack(ctx, c.to)
 }

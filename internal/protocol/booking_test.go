@@ -19,11 +19,11 @@ func TestBookingsOfOneWrite(t *testing.T) {
 		{"a stamp from before", -300},
 	} {
 		b := newBucket("ns", "e", "r")
-		var to taking
+		var to levelReceipt
 		p := party{to: &to, level: &level{bucket: b, limits: &Limits{}}}
 		for range 3 {
 			one := &level{bucket: b, limits: &Limits{}, demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 10_000}}
-			p.fit = append(p.fit, &waiter[*claim]{job: &claim{one, new(taking)}})
+			p.fit = append(p.fit, &waiter[*claim]{job: &claim{one, new(levelReceipt)}})
 		}
 		p.asks = demandsOf(p.fit)
 		p.demand = bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 3000}}, Wait: 10_000}

@@ -17,9 +17,9 @@ import (
 
 // Write writes a receipt without its slots.
 func (r *Receipt) Write(w *wire.Writer) {
-	w.Int(int64(len(r.takings)))
-	for i := range r.takings {
-		t := &r.takings[i]
+	w.Int(int64(len(r.levels)))
+	for i := range r.levels {
+		t := &r.levels[i]
 		w.Text(t.bucket.Entity)
 		w.Text(t.bucket.Resource)
 		w.Int(int64(t.round))
@@ -41,7 +41,7 @@ func (r *Receipt) Write(w *wire.Writer) {
 	}
 }
 
-// write writes the part of a taking that is of a shard, or of any.
+// write writes the part of a level receipt that is of a shard, or of any.
 func (p *shardAmounts) write(w *wire.Writer) {
 	number := anyShard
 	if p.shard != nil {
@@ -87,13 +87,13 @@ func (e *Engine) ReadReceipt(data *wire.Reader, check func(entity, resource stri
 	r := new(Receipt)
 	for range data.Count() {
 		entity, resource := data.Text(), data.Text()
-		t := taking{round: int32(data.Within(0, MaxBuckets*maxRounds)), position: position{int8(data.Within(0, MaxDepth)), int8(data.Within(0, MaxWidth))}}
+		t := levelReceipt{round: int32(data.Within(0, MaxBuckets*maxRounds)), position: position{int8(data.Within(0, MaxDepth)), int8(data.Within(0, MaxWidth))}}
 		limits := new(Limits)
 		for range data.Count() {
 			limits.Config.Params = append(limits.Config.Params, bucket.Params{Name: data.Text()})
 		}
 		parts := data.Count()
-		if !data.OK() || check(entity, resource) != nil || len(r.takings) > 0 && t.round < r.takings[len(r.takings)-1].round {
+		if !data.OK() || check(entity, resource) != nil || len(r.levels) > 0 && t.round < r.levels[len(r.levels)-1].round {
 			return nil, false
 		}
 		t.bucket, t.limits = e.Memory.Bucket(entity, resource), limits
@@ -103,10 +103,10 @@ func (e *Engine) ReadReceipt(data *wire.Reader, check func(entity, resource stri
 		if _, err := t.total(); err != nil || !data.OK() {
 			return nil, false
 		}
-		r.takings = append(r.takings, t)
+		r.levels = append(r.levels, t)
 	}
-	for i := range r.takings {
-		if _, err := totalOf(r.takings, r.takings[i].bucket); err != nil {
+	for i := range r.levels {
+		if _, err := totalOf(r.levels, r.levels[i].bucket); err != nil {
 			return nil, false
 		}
 	}

@@ -111,7 +111,7 @@ type Engine struct {
 	slotKeeper slotKeeper
 	slots      slotTaker
 	refunds    refunds
-	taker      taker
+	taker      levelTaker
 	clock      clockAsker
 	admitter   admitter
 }
@@ -163,7 +163,7 @@ func New(o Options) *Engine {
 	e.slots.shared = sharing[*claim]{core: c, writer: &e.slots, late: c.writes.Late}
 	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: c.writes.Late}
 	e.refunds = refunds{core: c, settler: &e.settler, memory: &e.Memory}
-	e.taker = taker{
+	e.taker = levelTaker{
 		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
 		refunds: &e.refunds, slots: &e.slots,
 	}
@@ -203,7 +203,7 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 // Undo gives back the tokens of a request that is not admitted after all. It outlives the caller's context, and a
 // failure is counted and logged.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {
-	e.admitter.returnAll(ctx, r.takings)
+	e.admitter.returnAll(ctx, r.levels)
 }
 
 // GiveSlotsBack gives back the slots of a request that was admitted too late for its caller. Its tokens stay taken. GiveSlotsBack outlives

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/hooks"
 )
 
-// An operator's change takes effect immediately if the items of a bucket are stamped with a generation after the change was
+// An operator's change takes effect immediately if the items of a bucket are marked with a generation after the change was
 // stored. Every write requires the generation of the image that it was planned from. A process that meets a later one
 // first reads the stored limits consistently. It then plans by limits that were read after the change.
 

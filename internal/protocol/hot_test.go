@@ -52,7 +52,7 @@ func TestRefundsToFullShards(t *testing.T) {
 		b := e.Memory.Bucket("hot", "model")
 		if test.rest == 0 { // the first shard is full, the others are empty
 			fill := correction{bucket: b, limits: own, shard: b.shard(0), amounts: amountsOf(map[string]int64{"rpm": -1000})}
-			if _, err := e.settler.settleOnShard(t.Context(), &fill, b.shard(0), fill.amounts, nil, bearing{}); err != nil {
+			if _, err := e.settler.settleOnShard(t.Context(), &fill, b.shard(0), fill.amounts, nil, tolerance{}); err != nil {
 				t.Fatalf("settleOnShard() = %v", err)
 			}
 		}
@@ -119,7 +119,7 @@ func TestRefundToAnotherLife(t *testing.T) {
 			}
 			b.shard(number).image.Store(&changed)
 		}
-		c := r.takings[0].returns(nil)[0]
+		c := r.levels[0].returns(nil)[0]
 		amounts := amountsOf(map[string]int64{"rpm": -100})
 		if to, _ := e.settler.passOn(&c, b.shard(0), amounts); (to != nil) == anew {
 			t.Errorf("started anew %v: passOn() finds a shard: %v", anew, to != nil)
@@ -157,7 +157,7 @@ func TestRefundsFillShards(t *testing.T) {
 			i, err := e.items.readShard(t.Context(), b.shard(number))
 			check.Fatal(t, "readShard()", err)
 			c := give(number, 1000-room-i.Limits[0].Tokens/millis)
-			if _, err := e.settler.settleOnShard(t.Context(), &c, c.shard, c.amounts, nil, bearing{}); err != nil {
+			if _, err := e.settler.settleOnShard(t.Context(), &c, c.shard, c.amounts, nil, tolerance{}); err != nil {
 				t.Fatalf("settleOnShard() = %v", err)
 			}
 		}
@@ -199,7 +199,7 @@ func TestFullByLimitsOfBefore(t *testing.T) {
 		r := takeFrom(t, e, "hot", map[string]int64{"rpm": 100})
 		split(t, e, "hot", 0)
 		g.now.Add(10_000)
-		c := r.takings[0].returns(nil)[0]
+		c := r.levels[0].returns(nil)[0]
 		if !e.settler.isFull(t.Context(), &c, c.shard, c.amounts) {
 			t.Fatal("no shard is full after ten seconds")
 		}
@@ -526,7 +526,7 @@ func TestShortShards(t *testing.T) {
 				b := of.Memory.Bucket("hot", "model")
 				l := level{bucket: b, limits: limits["hot"].Load(), demand: bucket.Demand{Amounts: amountsOf(map[string]int64{"rpm": tokens})}}
 				l.began, l.at = of.NextEpoch(), g.now.Load()
-				return of.taker.takeAnywhere(t.Context(), &party{level: &l, lot: lotOf(shard), to: new(taking)})
+				return of.taker.takeAnywhere(t.Context(), &party{level: &l, lot: lotOf(shard), to: new(levelReceipt)})
 			}
 			for shard, tokens := range []int64{480, test.taken} {
 				check.Fatal(t, "take()", take(other, shard, tokens))

@@ -42,8 +42,8 @@ type position struct {
 	wider    int8 // how many resources wider than that of the request the resource is
 }
 
-// A taker takes what one level asks, for one caller or for several who share a write.
-type taker struct {
+// A levelTaker takes what one level asks, for one caller or for several who share a write.
+type levelTaker struct {
 	*core
 	items   *items
 	looks   *looks
@@ -60,7 +60,7 @@ type taker struct {
 // since the request arrived or within the age of a rejection from memory. If other processes write the bucket often, a throttled
 // write is retried at the pace of the bucket's writes. If tokens that are still to be returned make up for the shortage, they are
 // returned first.
-func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
+func (tk *levelTaker) take(ctx context.Context, l *level, to *levelReceipt) error {
 	if l.demand.Empty() {
 		to.took(l, nil, nil, nil)
 		return nil
@@ -88,7 +88,7 @@ func (l *level) held() *bucket.Demand {
 
 // takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
 // the store names the key as its reason, and others take the little that flows in.
-func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error {
+func (tk *levelTaker) takePatiently(ctx context.Context, l *level, to *levelReceipt) error {
 	if short := tk.outOfRation(l); short != nil {
 		return short
 	}
@@ -104,10 +104,10 @@ func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error 
 }
 
 // isExhausted reports whether a bucket that is sought is scarce.
-func (tk *taker) isExhausted(l *level) bool { return tk.isScarce(l) && tk.isSought(l.bucket) }
+func (tk *levelTaker) isExhausted(l *level) bool { return tk.isScarce(l) && tk.isSought(l.bucket) }
 
 // isScarce reports whether the shards of a bucket had tokens for a few requests each when they were last seen.
-func (tk *taker) isScarce(l *level) bool {
+func (tk *levelTaker) isScarce(l *level) bool {
 	shards, room := int64(0), int64(0)
 	l.bucket.walk((*shard).last, func(_ *shard, i *image) {
 		if i != nil && i.exists {
@@ -120,7 +120,7 @@ func (tk *taker) isScarce(l *level) bool {
 
 // takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
 // takes no call does not wait for the turn of one.
-func (tk *taker) takeInTurn(ctx context.Context, l *level, to *taking) error {
+func (tk *levelTaker) takeInTurn(ctx context.Context, l *level, to *levelReceipt) error {
 	q := &l.bucket.queue
 	if round, ok := q.begin(tk.core); ok {
 		defer tk.shared.finish(ctx, q, round)
@@ -157,7 +157,7 @@ func (w *work) recycle() {
 }
 
 // takeAlone takes the demand of a level for a single caller.
-func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
+func (tk *levelTaker) takeAlone(ctx context.Context, l *level, to *levelReceipt) error {
 	w := l.work
 	if w == nil {
 		w = works.Get().(*work)
@@ -176,7 +176,7 @@ func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
 }
 
 // takeDirect takes for a party by one write, and notes how the store takes the writes of the bucket.
-func (tk *taker) takeDirect(ctx context.Context, p *party) error {
+func (tk *levelTaker) takeDirect(ctx context.Context, p *party) error {
 	began := time.Duration(0)
 	if tk.options.WritesAtOnce > 0 && !tk.table.Immediate() {
 		began = tk.sinceStart()
@@ -193,7 +193,7 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 // be split serves only its part of the lots, as if the party had known of the split. Otherwise all processes that know fewer
 // shards would use the first one. A party that has taken from a shard continues there, unless another one has more: its image shows
 // without a call whether the others fall short.
-func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
+func (tk *levelTaker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
 		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
 			return err
@@ -226,7 +226,7 @@ func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 }
 
 // redraws draws another shard for a party that found one short, if two such shards decide that it falls short.
-func (tk *taker) redraws(p *party) bool {
+func (tk *levelTaker) redraws(p *party) bool {
 	if !tk.goesByShare(p) {
 		return false
 	}
@@ -235,7 +235,7 @@ func (tk *taker) redraws(p *party) bool {
 }
 
 // takeFromAll is takeFromShards for a party that one shard falls short of, or whose shard is not in line with the others.
-func (tk *taker) takeFromAll(ctx context.Context, p *party, unaligned bool) error {
+func (tk *levelTaker) takeFromAll(ctx context.Context, p *party, unaligned bool) error {
 	err := tk.takeFromShards(ctx, p)
 	if unaligned && err != nil && !errors.Is(err, errShort) {
 		tk.aligner.part(ctx, p.level, err)
@@ -250,7 +250,7 @@ func (tk *taker) takeFromAll(ctx context.Context, p *party, unaligned bool) erro
 // returns the shard of another lot if that has more left, so the queues of shards have similar lengths. Where the shards are served side by
 // side, it returns one that fewer writes of this process are on the way to. This costs no call, since it uses images of any age: queues that
 // matter are longer than images are old.
-func (tk *taker) roomier(p *party) *shard {
+func (tk *levelTaker) roomier(p *party) *shard {
 	s := p.last
 	if s == nil {
 		s = tk.items.draw(p.bucket, &p.lot)
@@ -298,13 +298,13 @@ const enoughRooms = 1
 // shards are exhausted. The same applies if a request has found room that others took. A request may then be rejected although a
 // third shard has its tokens, so it must be small compared with the capacity of a shard. Unless the bucket is strained, it must
 // also be a trickle.
-func (tk *taker) goesByShare(p *party) bool {
+func (tk *levelTaker) goesByShare(p *party) bool {
 	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.rooms >= enoughRooms) && tk.isTrickle(p))
 }
 
 // isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age
 // of a rejection from memory.
-func (tk *taker) isTrickle(p *party) bool {
+func (tk *levelTaker) isTrickle(p *party) bool {
 	var states []*bucket.State
 	since, complete := int64(math.MaxInt64), true
 	p.bucket.walk((*shard).last, func(_ *shard, i *image) {

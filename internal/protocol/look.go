@@ -213,7 +213,7 @@ func (lk *looks) inPace(ctx context.Context, shards []*shard) {
 
 // readStale reads the shards of levels that were not seen late enough, or not together, for all levels together. It
 // makes one consistent batch read, and one more for each level of a tree that was not known.
-func (lk *looks) readStale(ctx context.Context, levels []level, seen sight) error {
+func (lk *looks) readStale(ctx context.Context, levels []level, seen recency) error {
 	w := lk.sharing.Sharer()
 	for reads, throttles := 0, 0; reads < maxRounds; {
 		var stale []*shard

@@ -49,7 +49,7 @@ func TestLotsFindTheirShards(t *testing.T) {
 				r := new(Receipt)
 				err := e.Take(t.Context(), &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1}), Wait: wait}, r)
 				check.Fatal(t, "Take()", err)
-				if parts := r.takings[0].parts; len(parts) != 1 || parts[0].shard.Shard != leaves[lot] {
+				if parts := r.levels[0].parts; len(parts) != 1 || parts[0].shard.Shard != leaves[lot] {
 					t.Errorf("who knows of %d splits and draws %d takes from shard %d, want %d; waits %v", known, lot, parts[0].shard.Shard, leaves[lot], wait)
 				}
 			}
@@ -76,7 +76,7 @@ func TestLongQueueIsNotSplit(t *testing.T) {
 			l := level{bucket: s.bucket, limits: limits["e"].Load()}
 			for rest := max(4000+test.queue, 1); rest > 0; rest -= 4000 {
 				l.demand = bucket.Demand{Amounts: amountsOf(map[string]int64{"rpm": min(rest, 4000)}), Wait: 60_000}
-				check.Fatal(t, "takeFromShard()", e.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(0), to: new(taking)}, s))
+				check.Fatal(t, "takeFromShard()", e.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(0), to: new(levelReceipt)}, s))
 			}
 			l.demand.Amounts = amountsOf(map[string]int64{"rpm": 1})
 			for range splitThrottles {
@@ -120,8 +120,8 @@ func TestLotOfALostShard(t *testing.T) {
 		t.Fatalf("Store.Write() = %v", err)
 	}
 	for range 3 {
-		if r := takeFrom(t, e, "e", map[string]int64{"rpm": 1}); r.takings[0].parts[0].shard.Shard != 0 {
-			t.Errorf("shard %d", r.takings[0].parts[0].shard.Shard)
+		if r := takeFrom(t, e, "e", map[string]int64{"rpm": 1}); r.levels[0].parts[0].shard.Shard != 0 {
+			t.Errorf("shard %d", r.levels[0].parts[0].shard.Shard)
 		}
 	}
 }

@@ -170,7 +170,7 @@ func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	}
 	c.Redivide(&limits.Config)
 	if taken && !v.states[0].Disabled { // a disabled bucket does not expire
-		c.Lifetime = limits.Config.Lifetime
+		c.ExpiryFactor = limits.Config.ExpiryFactor
 	}
 	return c
 }

@@ -11,8 +11,8 @@ import (
 // served in the order in which their requests came. Each write is for the callers whose demands fit together into the
 // shards that it takes from.
 type party struct {
-	*level         // its demand is that of the next write
-	to     *taking // the taking of the last write
+	*level               // its demand is that of the next write
+	to     *levelReceipt // of the last write
 	short  shortage
 
 	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
@@ -27,7 +27,7 @@ type party struct {
 }
 
 // partyOf returns the party of callers who share writes. The level asks for all of them at first.
-func partyOf(waiters []*waiter[*claim], to *taking) party {
+func partyOf(waiters []*waiter[*claim], to *levelReceipt) party {
 	p := party{to: to, waiters: waiters}
 	p.ask(waiters, demandsOf(waiters))
 	return p

@@ -72,7 +72,7 @@ func (c *contest) leave(t *testing.T, tokens ...int64) {
 		if l.demand.Amounts[0].Tokens <= 0 {
 			continue
 		}
-		if err := c.other.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(number), to: new(taking)}, s); err != nil {
+		if err := c.other.taker.takeFromShard(t.Context(), &party{level: &l, lot: lotOf(number), to: new(levelReceipt)}, s); err != nil {
 			t.Fatalf("shard %d cannot be left with %d: %v", number, left, err)
 		}
 	}
@@ -85,13 +85,13 @@ func (c *contest) strain() {
 }
 
 // share takes for callers who share writes, and returns what became of each.
-func (c *contest) share(t *testing.T, tokens ...int64) (errs []error, takings []taking) {
+func (c *contest) share(t *testing.T, tokens ...int64) (errs []error, receipts []levelReceipt) {
 	t.Helper()
-	takings = make([]taking, len(tokens))
+	receipts = make([]levelReceipt, len(tokens))
 	waiters := make([]*waiter[*claim], len(tokens))
 	for i, n := range tokens {
 		l := c.level(t, n)
-		waiters[i] = &waiter[*claim]{job: &claim{&l, &takings[i]}, done: make(chan error, 1)}
+		waiters[i] = &waiter[*claim]{job: &claim{&l, &receipts[i]}, done: make(chan error, 1)}
 	}
 	v, err := c.e.aligner.viewInLine(t.Context(), waiters[0].job.level, c.e.looks.seenSince(c.e.NextEpoch())) // the shards as they are
 	if err != nil || len(v.stale) > 0 {
@@ -102,7 +102,7 @@ func (c *contest) share(t *testing.T, tokens ...int64) (errs []error, takings []
 	for _, w := range waiters {
 		errs = append(errs, <-w.done)
 	}
-	return errs, takings
+	return errs, receipts
 }
 
 // daily is a limit that nothing flows into while a test runs; quick is one into which 2 tokens flow in a millisecond.
@@ -136,13 +136,13 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 			inContest(t, len(test.left), daily, func(t *testing.T, c *contest) {
 				c.leave(t, test.left...)
 				c.strain()
-				errs, takings := c.share(t, test.asked...)
+				errs, receipts := c.share(t, test.asked...)
 				for i, err := range errs {
 					switch {
 					case test.served[i] && err != nil:
 						t.Errorf("caller %d of %d: %v", i, test.asked[i], err)
 					case test.served[i]:
-						if total, _ := takings[i].total(); bucket.Of(total, "rpm") != test.asked[i]*millis {
+						if total, _ := receipts[i].total(); bucket.Of(total, "rpm") != test.asked[i]*millis {
 							t.Errorf("caller %d has taken %v, want %d tokens", i, total, test.asked[i])
 						}
 					case !errors.Is(err, errShort):
@@ -288,7 +288,7 @@ func TestThrottleOfAnExhaustedBucket(t *testing.T) {
 				return &store.Error{Throttled: true, Unavailable: true, Throttles: test.reasons}
 			})
 			l := c.level(t, 1)
-			err := c.e.taker.takePatiently(t.Context(), &l, new(taking))
+			err := c.e.taker.takePatiently(t.Context(), &l, new(levelReceipt))
 			if errors.Is(err, ErrContended) != test.contended || IsThrottled(err) == test.contended {
 				t.Errorf("%d tokens left, written by others %t, reasons %v: %v, want it contended %t", test.left, test.busy, test.reasons, err, test.contended)
 			}
@@ -388,7 +388,7 @@ func TestThrottleShowsWriters(t *testing.T) {
 				return nil
 			})
 			l := c.level(t, 1)
-			if err := c.e.taker.takePatiently(t.Context(), &l, new(taking)); IsThrottled(err) != (others < minSamples) {
+			if err := c.e.taker.takePatiently(t.Context(), &l, new(levelReceipt)); IsThrottled(err) != (others < minSamples) {
 				t.Errorf("beside %d writes of others: %v", others, err)
 			}
 		})

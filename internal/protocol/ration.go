@@ -19,18 +19,18 @@ import (
 // is room in the queue of tokens. Without rationing, a process whose clock is a few milliseconds ahead would get all of it.
 
 // isRationed reports whether a process rations what an image of a shard shows.
-func (tk *taker) isRationed(l *level, s *shard, i *image, now int64) bool {
+func (tk *levelTaker) isRationed(l *level, s *shard, i *image, now int64) bool {
 	return (s.traffic.isUsedUp() || tk.isStrained(l.bucket)) && tk.items.isRecent(s, i, now) && l.limits.Config.InLine(&i.State, now)
 }
 
 // isRationed reports whether callers share what has flowed in since an image with other processes.
-func (t *take) isRationed(i *image) bool {
+func (t *shardTake) isRationed(i *image) bool {
 	return t.tk.isRationed(t.level, t.s, i, t.at) && (t.demand.Waits() || t.areSmall(i, t.at))
 }
 
 // ration makes the plan again from this process's part of what has flowed in since an image, see [traffic.share]. Others have taken the
 // rest, or it shows once the image is too old. What is rationed is a trickle.
-func (t *take) ration(i *image) {
+func (t *shardTake) ration(i *image) {
 	t.rationed = true
 	t.asOf = t.s.traffic.rationedAt(i, t.at, t.demand.Waits())
 	if t.planAsOf(i); t.plan.Kind != bucket.Reject || t.tk.isTrickleOf(t.level, i, t.asOf) {
@@ -42,7 +42,7 @@ func (t *take) ration(i *image) {
 
 // outOfRation returns the shortage of a request that finds nothing left of its process's ration; nil for one that is to be decided by the
 // store. In a split bucket, neither a shard alone has enough, nor do all of them.
-func (tk *taker) outOfRation(l *level) error {
+func (tk *levelTaker) outOfRation(l *level) error {
 	if !l.bucket.isUsedUp() || l.demand.Empty() {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (tk *taker) outOfRation(l *level) error {
 
 // begins notes that a request for a bucket is to be decided, and returns the function to be called when it is. Until then, later requests leave
 // to it what it asks for.
-func (tk *taker) begins(l *level) (ended func()) {
+func (tk *levelTaker) begins(l *level) (ended func()) {
 	t := &l.bucket.shard(0).traffic
 	if !l.bucket.isUsedUp() {
 		return noTurn
@@ -90,7 +90,7 @@ func (tk *taker) begins(l *level) (ended func()) {
 }
 
 // areOutOfRation returns for each level whether its bucket has nothing left of the process's ration, and whether one has not.
-func (tk *taker) areOutOfRation(levels []level) (errs []error, short bool) {
+func (tk *levelTaker) areOutOfRation(levels []level) (errs []error, short bool) {
 	for i := range levels {
 		if err := tk.outOfRation(&levels[i]); err != nil {
 			if errs == nil {
@@ -104,7 +104,7 @@ func (tk *taker) areOutOfRation(levels []level) (errs []error, short bool) {
 
 // isTrickleOf reports whether a shard, as it was read, has only a trickle of what a level lacks at a time, within the age of a rejection
 // from memory.
-func (tk *taker) isTrickleOf(l *level, i *image, asOf int64) bool {
+func (tk *levelTaker) isTrickleOf(l *level, i *image, asOf int64) bool {
 	age := tk.options.RejectionAge.Milliseconds()
 	return l.limits.Config.IsTrickle([]*bucket.State{&i.State}, &i.State, &l.demand, asOf, i.askedAt, age)
 }
@@ -135,9 +135,9 @@ func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 // least difference between four processes whose clocks are up to half a second apart.
 const tookWeight = 8
 
-// An underway has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
+// A pendingTakes has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
 // have taken them, or there were none. So a request that comes later counts on what they leave.
-type underway struct {
+type pendingTakes struct {
 	writes   atomic.Int32 // of this process, without a reply yet
 	requests int
 	amounts  []bucket.Amount
@@ -165,7 +165,7 @@ func (t *traffic) ends(amounts []bucket.Amount) {
 	}
 }
 
-func (u *underway) add(limit string, tokens int64) {
+func (u *pendingTakes) add(limit string, tokens int64) {
 	at := slices.IndexFunc(u.amounts, func(a bucket.Amount) bool { return a.Limit == limit })
 	switch {
 	case at >= 0:

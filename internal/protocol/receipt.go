@@ -10,10 +10,10 @@ import (
 // A Receipt is a ledger of the tokens taken: per level, shard and limit. Its zero value is one of nothing. It must not
 // be copied while a take is under way.
 type Receipt struct {
-	takings []taking
-	rare    *rareReceipt // nil for a caller that neither waits nor has a priority. Copies share it, and nothing changes it
+	levels []levelReceipt
+	rare   *rareReceipt // nil for a caller that neither waits nor has a priority. Copies share it, and nothing changes it
 
-	takingSpace [1]taking // for the most frequent case: one level, one shard
+	levelSpace [1]levelReceipt // for the most frequent case: one level, one shard
 }
 
 // A rareReceipt has the parts that few receipts have.
@@ -58,32 +58,32 @@ func (r *Receipt) due(until, latest time.Duration) {
 	r.rare = &next
 }
 
-// A taking has the tokens taken of one level.
-type taking struct {
+// A levelReceipt has the tokens taken of one level.
+type levelReceipt struct {
 	bucket *Bucket
-	limits *Limits        // by which it was taken
-	parts  []shardAmounts // each shard once, and once more for other lives of its limits
-	rare   *rareTaking    // nil for a caller that neither waits nor has slots. Copies share it, and nothing changes it
-	round  int32          // of the receipt: requests with the same levels share one
+	limits *Limits           // by which it was taken
+	parts  []shardAmounts    // each shard once, and once more for other lives of its limits
+	rare   *rareLevelReceipt // nil for a caller that neither waits nor has slots. Copies share it, and nothing changes it
+	round  int32             // of the receipt: requests with the same levels share one
 	position
 
 	partSpace [1]shardAmounts
 }
 
-// A rareTaking has the parts that few takings have.
-type rareTaking struct {
+// A rareLevelReceipt has the parts that few of them have.
+type rareLevelReceipt struct {
 	bookings []booking // of a caller that waits
 	holds    []*Hold   // of slots
 }
 
-func (t *taking) bookings() []booking {
+func (t *levelReceipt) bookings() []booking {
 	if t.rare == nil {
 		return nil
 	}
 	return t.rare.bookings
 }
 
-func (t *taking) holds() []*Hold {
+func (t *levelReceipt) holds() []*Hold {
 	if t.rare == nil {
 		return nil
 	}
@@ -91,17 +91,17 @@ func (t *taking) holds() []*Hold {
 }
 
 // apart returns a copy that shares no memory with the receipt, which the caller may use again.
-func (t *taking) apart() taking {
+func (t *levelReceipt) apart() levelReceipt {
 	own := *t
 	own.parts = slices.Clone(t.parts)
 	return own
 }
 
 // book notes the bookings of a caller.
-func (t *taking) book(bookings []booking) { t.rare = &rareTaking{bookings, t.holds()} }
+func (t *levelReceipt) book(bookings []booking) { t.rare = &rareLevelReceipt{bookings, t.holds()} }
 
 // hold notes the slots of a caller.
-func (t *taking) hold(holds []*Hold) { t.rare = &rareTaking{t.bookings(), holds} }
+func (t *levelReceipt) hold(holds []*Hold) { t.rare = &rareLevelReceipt{t.bookings(), holds} }
 
 // shardAmounts are amounts taken of one shard, each limit once.
 type shardAmounts struct {
@@ -118,7 +118,7 @@ type lives struct {
 	shape *bucket.Shape // of all images with these lives; nil if they do not follow from it
 }
 
-// before returns the lives as one of several takings of a write has them, given one behind it.
+// before returns the lives as one of several receipts of a write has them, given one behind it.
 func (l *lives) before(behind []bucket.Amount) *lives {
 	all := l.list()
 	next := bucket.Behind(all, behind)
@@ -136,7 +136,7 @@ func (l *lives) list() []bucket.Life {
 }
 
 // took notes the tokens taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
-func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, known *lives) {
+func (t *levelReceipt) took(l *level, s *shard, amounts []bucket.Amount, known *lives) {
 	t.bucket, t.position, t.limits, t.parts, t.rare = l.bucket, l.position, l.limits, nil, nil
 	if s == nil {
 		return
@@ -152,45 +152,45 @@ func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, known *lives)
 // Limits returns the limits by which the request was taken, each once; none for a receipt of nothing.
 func (r *Receipt) Limits() []bucket.Params {
 	var all []bucket.Params
-	for i := range r.takings {
-		all = appendMissing(all, r.takings[i].limits.Config.Limits())
-		all = appendMissing(all, r.takings[i].limits.slotNames())
+	for i := range r.levels {
+		all = appendMissing(all, r.levels[i].limits.Config.Limits())
+		all = appendMissing(all, r.levels[i].limits.slotNames())
 	}
 	return all
 }
 
 // Has reports whether one of the limits by which the request was taken has a name.
 func (r *Receipt) Has(limit string) bool {
-	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.limits.has(limit) })
+	return slices.ContainsFunc(r.levels, func(t levelReceipt) bool { return t.limits.has(limit) })
 }
 
 // HasSlots reports whether one of the limits by which the request was taken is of slots and has a name.
 func (r *Receipt) HasSlots(limit string) bool {
-	return slices.ContainsFunc(r.takings, func(t taking) bool { return t.limits.Config.FindSlots(limit) != nil })
+	return slices.ContainsFunc(r.levels, func(t levelReceipt) bool { return t.limits.Config.FindSlots(limit) != nil })
 }
 
 // IsEmpty reports whether the receipt is one of nothing.
-func (r *Receipt) IsEmpty() bool { return len(r.takings) == 0 }
+func (r *Receipt) IsEmpty() bool { return len(r.levels) == 0 }
 
 // Entity returns the entity of the request, "" for a receipt of nothing.
 func (r *Receipt) Entity() string {
-	if len(r.takings) == 0 {
+	if len(r.levels) == 0 {
 		return ""
 	}
-	return r.takings[0].bucket.Entity
+	return r.levels[0].bucket.Entity
 }
 
 // Resource returns the resource of the request, "" for a receipt of nothing.
 func (r *Receipt) Resource() string {
-	if len(r.takings) == 0 {
+	if len(r.levels) == 0 {
 		return ""
 	}
-	return r.takings[0].bucket.Resource
+	return r.levels[0].bucket.Resource
 }
 
 // Request returns a request for more of the receipt's limits. The receipt is not one of nothing.
 func (r *Receipt) Request(amounts []bucket.Amount) Request {
-	t := &r.takings[0]
+	t := &r.levels[0]
 	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts, Priority: r.rest().priority}
 	if t.limits.Own {
 		more.Own = t.limits
@@ -202,51 +202,51 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 // or limits were changed, it begins a new round. Add returns a [*bucket.OverflowError] when that is more than can be counted, and leaves
 // the receipt as it is.
 func (r *Receipt) Add(more *Receipt) error {
-	total := slices.Clone(r.takings)
+	total := slices.Clone(r.levels)
 	first := r.roundOf(len(total))
-	if !slices.EqualFunc(total[first:], more.takings, isSameLevel) {
-		for _, m := range more.takings {
-			m.round = r.takings[first].round + 1
+	if !slices.EqualFunc(total[first:], more.levels, isSameLevel) {
+		for _, m := range more.levels {
+			m.round = r.levels[first].round + 1
 			total = append(total, m)
 			if _, err := totalOf(total, m.bucket); err != nil {
 				return err
 			}
 		}
-		r.takings = total
+		r.levels = total
 		return nil
 	}
-	for i := range more.takings {
-		if err := total[first+i].add(&more.takings[i]); err != nil {
+	for i := range more.levels {
+		if err := total[first+i].add(&more.levels[i]); err != nil {
 			return err
 		}
-		if _, err := totalOf(total, more.takings[i].bucket); first > 0 && err != nil {
+		if _, err := totalOf(total, more.levels[i].bucket); first > 0 && err != nil {
 			return err
 		}
 	}
-	r.takings = total
+	r.levels = total
 	return nil
 }
 
-// roundOf returns the first taking of the round that ends before a taking.
+// roundOf returns the first level receipt of the round that ends before one.
 func (r *Receipt) roundOf(end int) (first int) {
-	for first = end - 1; first > 0 && r.takings[first-1].round == r.takings[end-1].round; {
+	for first = end - 1; first > 0 && r.levels[first-1].round == r.levels[end-1].round; {
 		first--
 	}
 	return first
 }
 
-// isSameLevel reports whether two takings are of one level.
-func isSameLevel(a, b taking) bool { return a.isOf(b.bucket) && a.position == b.position }
+// isSameLevel reports whether two receipts are of one level.
+func isSameLevel(a, b levelReceipt) bool { return a.isOf(b.bucket) && a.position == b.position }
 
-// isOf reports whether a taking is of a bucket, which the engine may have forgotten and seen again.
-func (t *taking) isOf(b *Bucket) bool {
+// isOf reports whether a level receipt is of a bucket, which the engine may have forgotten and seen again.
+func (t *levelReceipt) isOf(b *Bucket) bool {
 	return t.bucket.is(b)
 }
 
-// totalOf returns the tokens of a bucket in several takings.
-func totalOf(takings []taking, b *Bucket) (total []bucket.Amount, err error) {
-	for i := range takings {
-		if t := &takings[i]; t.isOf(b) {
+// totalOf returns the tokens of a bucket in several receipts.
+func totalOf(receipts []levelReceipt, b *Bucket) (total []bucket.Amount, err error) {
+	for i := range receipts {
+		if t := &receipts[i]; t.isOf(b) {
 			part, err := t.total()
 			if err != nil {
 				return nil, err
@@ -263,7 +263,7 @@ func totalOf(takings []taking, b *Bucket) (total []bucket.Amount, err error) {
 
 // add adds tokens taken of the same level later, perhaps when the engine had forgotten its bucket and seen it again.
 // Each shard stays one part, so that a correction names a limit once.
-func (t *taking) add(more *taking) (err error) {
+func (t *levelReceipt) add(more *levelReceipt) (err error) {
 	t.limits, t.parts = more.limits, slices.Clone(t.parts)
 	for _, p := range more.parts {
 		at := slices.IndexFunc(t.parts, func(known shardAmounts) bool {
@@ -282,7 +282,7 @@ func (t *taking) add(more *taking) (err error) {
 }
 
 // total returns the tokens taken of all shards.
-func (t *taking) total() (total []bucket.Amount, err error) {
+func (t *levelReceipt) total() (total []bucket.Amount, err error) {
 	if len(t.parts) == 1 {
 		return t.parts[0].amounts, nil
 	}
@@ -319,8 +319,8 @@ func (s *Settlement) Due() int { return len(s.due) }
 // Return returns the settlement that gives everything back.
 func (r *Receipt) Return() Settlement {
 	var s Settlement
-	for i := range r.takings {
-		s.due = r.takings[i].returns(s.due)
+	for i := range r.levels {
+		s.due = r.levels[i].returns(s.due)
 	}
 	for i := range s.due { // what a shadow limit foretold remains so
 		for j := range s.due[i].amounts {
@@ -333,14 +333,14 @@ func (r *Receipt) Return() Settlement {
 
 // Holds returns the slots of the request, which end with it.
 func (r *Receipt) Holds() (holds []*Hold) {
-	for i := range r.takings {
-		holds = append(holds, r.takings[i].holds()...)
+	for i := range r.levels {
+		holds = append(holds, r.levels[i].holds()...)
 	}
 	return holds
 }
 
-// returns appends the corrections that give back the takings of a level.
-func (t *taking) returns(due []correction) []correction {
+// returns appends the corrections that give back the receipts of a level.
+func (t *levelReceipt) returns(due []correction) []correction {
 	for _, p := range t.parts {
 		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
 			due = append(due, correction{bucket: t.bucket, limits: t.limits, shard: p.shard, amounts: bucket.Negated(p.amounts), lives: p.lives()})
@@ -354,17 +354,17 @@ func (t *taking) returns(due []correction) []correction {
 // part. Of several rounds, the last one is charged for more, and the last ones get back first.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
-	for end := len(r.takings); end > 0; {
+	for end := len(r.levels); end > 0; {
 		first, part := r.roundOf(end), amounts
 		if first > 0 {
-			part, amounts = portionOf(r.takings[first:end], amounts)
+			part, amounts = portionOf(r.levels[first:end], amounts)
 		}
 		var charges charges
 		for i := first; i < end; i++ {
-			t := &r.takings[i]
-			below := r.takings[first:i]
+			t := &r.levels[i]
+			below := r.levels[first:i]
 			s.due = t.corrections(s.due, countedBelow(charges.of(part, t.position), func(limit string, children bool) bool {
-				return slices.ContainsFunc(below, func(b taking) bool {
+				return slices.ContainsFunc(below, func(b levelReceipt) bool {
 					return b.isBelow(t.position, t.bucket.Resource, b.bucket.Resource, children) && b.limits.has(limit)
 				})
 			}))
@@ -376,7 +376,7 @@ func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 }
 
 // portionOf returns the part of a correction that goes to a round, and the rest of it.
-func portionOf(round []taking, amounts []bucket.Amount) (part, rest []bucket.Amount) {
+func portionOf(round []levelReceipt, amounts []bucket.Amount) (part, rest []bucket.Amount) {
 	for _, a := range amounts {
 		had, taken := false, int64(0)
 		for i := range round {
@@ -399,7 +399,7 @@ func portionOf(round []taking, amounts []bucket.Amount) (part, rest []bucket.Amo
 }
 
 // corrections appends the corrections of one level.
-func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correction {
+func (t *levelReceipt) corrections(due []correction, amounts []bucket.Amount) []correction {
 	first := len(due)
 	add := func(p *shardAmounts, a bucket.Amount) {
 		for i := range due[first:] {
@@ -435,8 +435,8 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 	return due
 }
 
-// charged returns the part of a taking by which more of a limit is charged.
-func (t *taking) charged(limit string) *shardAmounts {
+// charged returns the part of a level receipt by which more of a limit is charged.
+func (t *levelReceipt) charged(limit string) *shardAmounts {
 	for i := range t.parts {
 		if bucket.IsUnowned(t.parts[i].lives(), limit) {
 			return &t.parts[i]

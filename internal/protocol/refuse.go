@@ -62,7 +62,7 @@ func (c *core) coversSlots(l *level, states []*bucket.State) bool {
 	return len(l.demand.Slots()) == 0 || l.limits.Config.CoversSlots(states, l.demand.Slots(), c.slotNow())
 }
 
-func (ju *judge) views(levels []level, seen sight) []view {
+func (ju *judge) views(levels []level, seen recency) []view {
 	views := make([]view, len(levels))
 	for i := range levels {
 		views[i] = ju.looks.view(levels[i].bucket, seen)

@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A settler writes corrections of takings.
+// A settler writes corrections of receipts.
 type settler struct {
 	*core
 	items      *items
@@ -213,7 +213,7 @@ func (*settler) undo(context.Context, *payment) {}
 func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
 	var refused error // of the transaction
 	passed := false
-	for alone := (bearing{}); ; {
+	for alone := (tolerance{}); ; {
 		left, err := st.settleOnShard(ctx, c, s, amounts, holds, alone)
 		switch {
 		case errors.Is(err, errNoShard):
@@ -244,14 +244,14 @@ func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, 
 	}
 }
 
-// A bearing says what a shard of a split bucket bears alone.
-type bearing struct {
+// A tolerance says what a shard of a split bucket bears alone.
+type tolerance struct {
 	debt   bool // tokens that it lacks
 	refund bool // tokens given back that no shard has room for: it counts them
 }
 
 // asks makes the demand of a correction fit a shard. It reports whether the shard has any limit of it.
-func (b bearing) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bool {
+func (b tolerance) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bool {
 	if d.GiveBack(d.Amounts, lives, s); d.Empty() {
 		return false
 	}
@@ -345,7 +345,7 @@ func isSmallDebt(c *correction, s *shard, amounts []bucket.Amount) bool {
 // settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that a
 // shard of a split bucket cannot bear: a debt or tokens without room, unless it is to bear them alone. A missing bucket, or a limit that was
 // started again, has a full one in its place. Tokens given back to the former are part of that one.
-func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone bearing) (left bool, err error) {
+func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone tolerance) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	image := s.image.Load()
@@ -419,7 +419,7 @@ func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *sha
 		}
 		v := st.looks.view(c.bucket, seen)
 		if v.isWhole() {
-			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil, bearing{})
+			_, err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts, nil, tolerance{})
 			return err == nil, unlessMoved(err)
 		}
 		home := max(slices.Index(v.shards, s), 0)
@@ -429,7 +429,7 @@ func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *sha
 		if !ok || len(parts) == 0 {
 			return ok, nil
 		}
-		var paid taking
+		var paid levelReceipt
 		return st.aligner.writeParts(ctx, &l, &v, parts, &paid)
 	})
 }

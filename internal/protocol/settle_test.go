@@ -222,8 +222,8 @@ func TestReturnToRefilledShard(t *testing.T) {
 		takeFrom(t, e, "hot", map[string]int64{"rpm": 1000})
 		split(t, e, "hot", 0)
 		s := e.Memory.Bucket("hot", "model").shard(0)
-		fill := correction{bucket: r.takings[0].bucket, limits: r.takings[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
-		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil, bearing{}); err != nil { // shard 0 is full, shard 1 is empty
+		fill := correction{bucket: r.levels[0].bucket, limits: r.levels[0].limits, shard: s, amounts: amountsOf(map[string]int64{"rpm": -1000})}
+		if _, err := e.settler.settleOnShard(t.Context(), &fill, s, fill.amounts, nil, tolerance{}); err != nil { // shard 0 is full, shard 1 is empty
 			t.Fatalf("settleOnShard() = %v", err)
 		}
 		giveAllBack(t, e, r)
@@ -524,14 +524,14 @@ func TestLivesOutliveShards(t *testing.T) {
 	limits.set("key", perDay("", map[string]int64{"rpm": 100}))
 	e := newProcessBy(t, g, limits, func(n int) int { return n - 1 }) // which draws the new shard
 	r := takeFrom(t, e, "key", map[string]int64{"rpm": 60})
-	lives := r.takings[0].parts[0].lives()
-	again := takeFrom(t, e, "key", map[string]int64{"rpm": 1}).takings[0].parts[0].lives()
+	lives := r.levels[0].parts[0].lives()
+	again := takeFrom(t, e, "key", map[string]int64{"rpm": 1}).levels[0].parts[0].lives()
 	if len(lives) == 0 || &lives[0] != &again[0] {
 		t.Errorf("lives are %v, then %v in another list", lives, again)
 	}
 	split(t, e, "key", 0)
 	ofNew := takeFrom(t, e, "key", map[string]int64{"rpm": 5})
-	if part := ofNew.takings[0].parts[0]; part.shard.Shard != 1 || !slices.Equal(part.lives(), lives) {
+	if part := ofNew.levels[0].parts[0]; part.shard.Shard != 1 || !slices.Equal(part.lives(), lives) {
 		t.Errorf("shard %d has the lives %v, want those of the first one: %v", part.shard.Shard, part.lives(), lives)
 	}
 	unite(t, e, "key", 0, 1)

@@ -19,8 +19,8 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // condition it decides again from the image that came back. Of callers who take together, it then serves those whose
 // demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
 // that differs from them is brought in line before the rejection, see refuse.
-func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
-	t := take{tk: tk, party: p, s: s, limits: p.limits, plan: p.plan, cameAt: p.at}
+func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) error {
+	t := shardTake{tk: tk, party: p, s: s, limits: p.limits, plan: p.plan, cameAt: p.at}
 	if t.plan == nil {
 		t.plan = plans.Get().(*bucket.Plan)
 		defer plans.Put(t.plan)
@@ -91,7 +91,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 // makes the plan again from the latest image, and keeps the turn. Starting over instead would put the caller behind all who wait, and it
 // might never be first. If the new plan is not to be sent, the result is that of a failed condition. It returns the image that the sent
 // plan was made from, and the results of [items.send].
-func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
+func (t *shardTake) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
 	if !needsTurn(t.s, t.plan) {
 		next, applied, err = t.send(ctx, i)
 		return i, next, applied, err
@@ -115,7 +115,7 @@ func (t *take) sendInTurn(ctx context.Context, i *image) (from, next *image, app
 }
 
 // send sends a plan that was made from an image, see [items.send].
-func (t *take) send(ctx context.Context, from *image) (next *image, applied bool, err error) {
+func (t *shardTake) send(ctx context.Context, from *image) (next *image, applied bool, err error) {
 	askedAt := t.decidedAt
 	if t.attempt > 0 {
 		askedAt = t.tk.now()
@@ -128,7 +128,7 @@ func (t *take) send(ctx context.Context, from *image) (next *image, applied bool
 }
 
 // replan makes the plan again from a later image, and reports whether it is to be sent.
-func (t *take) replan(ctx context.Context, i *image) bool {
+func (t *shardTake) replan(ctx context.Context, i *image) bool {
 	if len(t.demand.Slots()) > 0 { // which are made ready for an image
 		return false
 	}
@@ -141,9 +141,9 @@ func (t *take) replan(ctx context.Context, i *image) bool {
 	return err == nil && !contested && t.plan.Writes()
 }
 
-// A take is one call of takeFromShard.
-type take struct {
-	tk *taker
+// A shardTake is one call of takeFromShard.
+type shardTake struct {
+	tk *levelTaker
 	*party
 	s         *shard
 	limits    *Limits // for the item to be in line with: the level's, or newer equal ones
@@ -161,7 +161,7 @@ type take struct {
 
 // latest returns the image to decide by: the one that it was given, or that of a look if there is none. It returns false for one that is to
 // be looked at again, since slots were made ready first.
-func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
+func (t *shardTake) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
 	if i == nil {
 		if i, err = t.tk.looks.loadShard(ctx, t.bucket, t.s, t.attempt > 0); err != nil {
 			return nil, false, err
@@ -191,7 +191,7 @@ func (t *take) latest(ctx context.Context, i *image) (_ *image, ready bool, err 
 //
 // Freshness is judged against the time the request came. Judged against each attempt, every lost race would make the stamp
 // stale again, and N writers would cost N attempts.
-func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
+func (t *shardTake) decide(ctx context.Context, i *image) (contested bool, err error) {
 	t.decidedAt = t.tk.now()
 	t.cameAt = heldAt(t.cameAt, t.decidedAt)
 	t.judge(i)
@@ -230,7 +230,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 }
 
 // judge sets the time by which an image is judged.
-func (t *take) judge(i *image) {
+func (t *shardTake) judge(i *image) {
 	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
 	t.shortenWaits(t.tk.core, t.at)
 }
@@ -239,14 +239,14 @@ func (t *take) judge(i *image) {
 // is nearly full, others who came later have taken meanwhile, and what did not fit by their time is lost. By an earlier reading, the limit then
 // seems to lack what flowed in between, although it is nearly full. A request is judged again once, and only if there is room: in a used-up
 // bucket each reply would show another token, and all requests would try again.
-func (t *take) mayJudgeAgain(i *image) bool {
+func (t *shardTake) mayJudgeAgain(i *image) bool {
 	return !t.judgedAgain && i.exists && i.since(t.began) && t.cameAt < t.decidedAt &&
 		t.limits.Config.IsRoomy(&i.State, &t.demand, t.decidedAt)
 }
 
 // isProof reports whether an image that falls short rejects the request, at the time when it came. Only a whole bucket proves that, with
 // the limits that the request uses.
-func (t *take) isProof(i *image) bool {
+func (t *shardTake) isProof(i *image) bool {
 	return i.exists && i.Count() == 1 && t.limits.Config.InLine(&i.State, t.at)
 }
 
@@ -255,7 +255,7 @@ func (t *take) isProof(i *image) bool {
 //   - A strained bucket is judged at the time when its image was requested, if that is later than the callers' arrival. Tokens that flowed
 //     in while the reply was under way are left to others.
 //   - In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
-func (t *take) makePlan(i *image) {
+func (t *shardTake) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
 	}
@@ -270,7 +270,7 @@ func (t *take) makePlan(i *image) {
 }
 
 // planAsOf makes the plan for the callers whose demands fit an image at the time that was chosen.
-func (t *take) planAsOf(i *image) {
+func (t *shardTake) planAsOf(i *image) {
 	state := i.state()
 	if t.mayChoose() {
 		var shards []*bucket.State
@@ -293,7 +293,7 @@ func (t *take) planAsOf(i *image) {
 
 // readySlots makes the slots ready that the party asks for beside tokens. It returns the image to decide by: the one that it was given
 // where they are. The slots of a bucket that was divided meanwhile are taken apart.
-func (t *take) readySlots(ctx context.Context, i *image) (*image, error) {
+func (t *shardTake) readySlots(ctx context.Context, i *image) (*image, error) {
 	if i.Count() > 1 {
 		return nil, errOutdated
 	}
@@ -302,7 +302,7 @@ func (t *take) readySlots(ctx context.Context, i *image) (*image, error) {
 }
 
 // noteSlots notes the slots that the write of the plan took. Where they are not known, the tokens are given back, too.
-func (t *take) noteSlots(ctx context.Context, from, left *image) error {
+func (t *shardTake) noteSlots(ctx context.Context, from, left *image) error {
 	g := takenSlots{now: t.slots.now, sent: t.slots.sent}
 	for _, a := range t.demand.Slots() {
 		of := from.FindSlots(a.Limit)
@@ -331,7 +331,7 @@ func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 
 // look returns the image of the shard as it was after the request came. It returns the same one after a throttle, up to maxThrottles
 // times. It returns errShort for a rejection as far as is known, when asking again would make it worse.
-func (t *take) look(ctx context.Context, i *image) (*image, error) {
+func (t *shardTake) look(ctx context.Context, i *image) (*image, error) {
 	next, err := t.tk.looks.lookSince(ctx, t.s, t.began)
 	switch {
 	case isKeyThrottled(err) && t.throttles < maxThrottles:
@@ -347,7 +347,7 @@ func (t *take) look(ctx context.Context, i *image) (*image, error) {
 // afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. All
 // writers of a key cause its throttles, and others may have taken the few tokens there were. A look also shows whether
 // others write the bucket, which one earlier image does not show.
-func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
+func (t *shardTake) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
 	t.tk.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
 	if !isKeyThrottled(failure) {
 		return nil, failure
@@ -371,12 +371,12 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 
 // hasRoom reports whether an image shows tokens for more than a few requests. The bucket must be able to admit more
 // requests a second than a key bears writes. A throttle then ends when the bucket is split.
-func (t *take) hasRoom(i *image) bool {
+func (t *shardTake) hasRoom(i *image) bool {
 	return t.tk.resizer.outgrows(t.level, t.tk.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
 }
 
 // isShortBy reports whether an image shows that a shard falls short for all callers.
-func (t *take) isShortBy(i *image) bool {
+func (t *shardTake) isShortBy(i *image) bool {
 	t.makePlan(i)
 	return t.plan.Kind == bucket.Reject
 }

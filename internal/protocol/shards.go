@@ -62,7 +62,7 @@ func (it *items) draw(b *Bucket, l *lot) *shard {
 
 // isUneven reports whether taking the demand of a level from one shard of a split bucket would leave it far below others that are full.
 // It uses the shards as they were last seen.
-func (tk *taker) isUneven(l *level, s *shard) bool {
+func (tk *levelTaker) isUneven(l *level, s *shard) bool {
 	if s.image.Load() == nil {
 		return false
 	}
@@ -90,7 +90,7 @@ func (tk *taker) isUneven(l *level, s *shard) bool {
 
 // takeEvenly takes the demand of a level from all its shards, and leaves them even. It returns false when other writers
 // came first, and this process then leaves the shards uneven for evenTime.
-func (tk *taker) takeEvenly(ctx context.Context, l *level, to *taking) (done bool, err error) {
+func (tk *levelTaker) takeEvenly(ctx context.Context, l *level, to *levelReceipt) (done bool, err error) {
 	v, err := tk.aligner.viewInLine(ctx, l, tk.looks.seenSince(tk.NextEpoch()))
 	if err != nil {
 		return false, err
@@ -111,7 +111,7 @@ func (tk *taker) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 // request that the unsplit bucket would. It looks at all shards. It takes the demand from one that has all of it, or
 // from several in one transaction. Where others come first again and again, the shards that were found short meanwhile
 // decide.
-func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
+func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 	c := &p.limits.Config
 	seen := tk.looks.seenFor(p.level)
 	for attempt := range table.MaxAttempts {
@@ -148,7 +148,7 @@ func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
 
 // redirects turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It
 // leaves out the shard that was just found short.
-func (tk *taker) redirects(p *party) bool {
+func (tk *levelTaker) redirects(p *party) bool {
 	if !p.bucket.isSplit() {
 		return false
 	}
@@ -169,7 +169,7 @@ func (tk *taker) redirects(p *party) bool {
 
 // areShort reports whether all shards together fall short of the next caller of a party, and have only a trickle. Their images arrived after
 // the request, or recently enough for a rejection from memory. They were not read together, see [view], so the demand must be small.
-func (tk *taker) areShort(p *party) bool {
+func (tk *levelTaker) areShort(p *party) bool {
 	if !p.bucket.isSplit() || !p.isSmall() {
 		return false
 	}
@@ -192,7 +192,7 @@ const maxViews = 3
 // into one shard together, take from one after another: only a demand that no shard covers needs a transaction. It returns false when
 // others came first. Where they did before, any shard with the demand will do. Processes that look at the same time then take from
 // different ones.
-func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
+func (tk *levelTaker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)
 	if !ok && len(p.waiters) > 1 {
@@ -223,7 +223,7 @@ func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64,
 }
 
 // anyWith returns a random one of the shards with all of a demand; there is one at least.
-func (tk *taker) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
+func (tk *levelTaker) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
 	at := tk.table.IntN(len(states))
 	for !c.Covers(states[at:at+1], d, now) {
 		at = (at + 1) % len(states)
@@ -240,7 +240,7 @@ func unlessMoved(err error) error {
 }
 
 // writeParts takes parts from shards in one transaction.
-func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bucket.Part, to *taking) (done bool, err error) {
+func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bucket.Part, to *levelReceipt) (done bool, err error) {
 	if len(l.demand.Slots()) > 0 { // it was divided meanwhile: the slots are taken apart then
 		return false, errOutdated
 	}
@@ -255,7 +255,7 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 }
 
 // tookParts notes the tokens that parts of a demand take of the shards of a view.
-func (t *taking) tookParts(l *level, v *view, parts []bucket.Part) {
+func (t *levelReceipt) tookParts(l *level, v *view, parts []bucket.Part) {
 	t.took(l, nil, nil, nil)
 	for i := range parts {
 		s, image, amounts := v.shards[parts[i].At], v.images[parts[i].At], parts[i].Amounts
@@ -271,7 +271,7 @@ func (t *taking) tookParts(l *level, v *view, parts []bucket.Part) {
 
 // bookParts reads the shards that gave parts in a transaction. They are as the transaction left them, or later: a
 // caller then waits too long rather than too short.
-func (al *aligner) bookParts(ctx context.Context, to *taking) {
+func (al *aligner) bookParts(ctx context.Context, to *levelReceipt) {
 	shards := make([]*shard, len(to.parts))
 	for i := range to.parts {
 		shards[i] = to.parts[i].shard

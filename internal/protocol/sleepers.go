@@ -235,17 +235,17 @@ func (i *image) mayHave(s *bucket.Status) bool {
 
 // A wake is the state found by a caller that has slept.
 type wake struct {
-	waits   *Waits
-	judge   *judge
-	receipt *Receipt
-	takings []taking  // of the receipt when the caller fell asleep
-	limits  []*Limits // of each taking, by which the caller slept
+	waits    *Waits
+	judge    *judge
+	receipt  *Receipt
+	receipts []levelReceipt // of the receipt when the caller fell asleep
+	limits   []*Limits      // of each level receipt, by which the caller slept
 }
 
 func newWake(ws *Waits, ju *judge, r *Receipt) wake {
-	w := wake{ws, ju, r, r.takings, make([]*Limits, len(r.takings))}
-	for i := range r.takings {
-		w.limits[i] = r.takings[i].limits
+	w := wake{ws, ju, r, r.levels, make([]*Limits, len(r.levels))}
+	for i := range r.levels {
+		w.limits[i] = r.levels[i].limits
 	}
 	return w
 }
@@ -256,8 +256,8 @@ func (w *wake) sleeper(until func() time.Duration) *sleeper {
 		rest, known := w.rest()
 		return known && w.waits.after(rest)+soonerBy < until()
 	}}
-	for i := range w.takings {
-		t := &w.takings[i]
+	for i := range w.receipts {
+		t := &w.receipts[i]
 		s.own = s.own || t.limits.Own
 		s.buckets = append(s.buckets, t.bucket)
 		for j := range t.bookings() {
@@ -270,8 +270,8 @@ func (w *wake) sleeper(until func() time.Duration) *sleeper {
 // rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it.
 func (w *wake) rest() (longest time.Duration, known bool) {
 	now := w.judge.now()
-	for i := range w.takings {
-		t := &w.takings[i]
+	for i := range w.receipts {
+		t := &w.receipts[i]
 		for j := range t.bookings() {
 			b := &t.bookings()[j]
 			rest, known := b.restBy(b.shard.image.Load(), t.amountsOf(b.shard), now)
@@ -306,14 +306,14 @@ func (b *booking) restBy(i *image, amounts []bucket.Amount, now int64) (rest tim
 // served. What cannot be read is not known to have changed.
 func (w *wake) refusal(ctx context.Context) error {
 	asks := false
-	for i := range w.takings {
-		t := &w.takings[i]
+	for i := range w.receipts {
+		t := &w.receipts[i]
 		first := t.bucket.shard(0).image.Load()
 		known := t.bucket.Limits.Load()
 		asks = asks || first != nil && first.exists && first.Disabled ||
 			known != nil && (known.Disabled || t.bucket.outdates(known) || !t.limits.Own && !known.Config.Equal(&t.limits.Config))
 	}
-	if !asks || len(w.takings) == 0 {
+	if !asks || len(w.receipts) == 0 {
 		return nil
 	}
 	r := w.receipt.Request(w.receipt.rest().asked)

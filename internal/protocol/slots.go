@@ -133,7 +133,7 @@ func (h *Hold) Gone() <-chan struct{} { return h.done }
 func (h *Hold) Fence() int64 { return h.fence }
 
 // held returns the held slots of a level, each limit once.
-func (t *taking) held() (amounts []bucket.Amount) {
+func (t *levelReceipt) held() (amounts []bucket.Amount) {
 	for _, h := range t.holds() {
 		amounts = append(amounts, bucket.Amount{Limit: h.limit, Tokens: h.amount})
 	}

@@ -84,12 +84,12 @@ type clockAsker struct {
 	*core
 
 	mu    sync.Mutex // guards what follows
-	under *asking    // nil while the store is not asked
-	vain  *asking    // the last one, if it did not come to its end
+	under *timeReads // nil while the store is not asked
+	vain  *timeReads // the last one, if it did not come to its end
 }
 
-// An asking is a number of reads that ask for the time.
-type asking struct {
+// timeReads are reads that ask for the time.
+type timeReads struct {
 	exact time.Duration // how far the clock may be off when it ends
 	until time.Duration // when it ends in any case, by core.sinceStart
 	done  chan struct{} // closed at its end
@@ -139,7 +139,7 @@ func (ca *clockAsker) know(ctx context.Context, failure *ClockError, near store.
 }
 
 // begin starts a question to the store unless one is under way. It returns nil if the clock is known well enough.
-func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, near store.Key) (*asking, error) {
+func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, near store.Key) (*timeReads, error) {
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
 	_, err := ca.slotTime(exact.Milliseconds() * bucket.SlotClockError)
@@ -151,7 +151,7 @@ func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, nea
 	case ca.vain != nil && ca.vain.err == nil && ca.sinceStart() < ca.vain.until+clockRest:
 		return nil, err
 	}
-	a := &asking{exact: exact, until: until, done: make(chan struct{})}
+	a := &timeReads{exact: exact, until: until, done: make(chan struct{})}
 	if !ca.background.Tend(ctx, func(ctx context.Context) { ca.ask(ctx, a, near) }) {
 		return nil, ErrClosed
 	}
@@ -160,7 +160,7 @@ func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, nea
 }
 
 // ask reads until the clock is known, the time is over, or the engine is closed.
-func (ca *clockAsker) ask(ctx context.Context, a *asking, near store.Key) {
+func (ca *clockAsker) ask(ctx context.Context, a *timeReads, near store.Key) {
 	ctx, cancel := ca.background.whileOpen(ctx)
 	defer cancel()
 	near.SK = "#"

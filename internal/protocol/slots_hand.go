@@ -13,8 +13,8 @@ import (
 // number to each caller that goes on. So an admission costs one write, and a slot is at work without a pause. Slots that another process has
 // claimed are not handed on. Nor are those for callers who ask for tokens of the bucket as well, which take both by one write.
 
-// A handing is what one write hands on of the slots of a limit.
-type handing struct {
+// A handover is what one write hands on of the slots of a limit.
+type handover struct {
 	limit  string
 	epoch  int64
 	amount int64 // slots of all who get them
@@ -22,7 +22,7 @@ type handing struct {
 }
 
 // handOn chooses the callers who get slots that are given back, in the order of the line. It returns nil for none.
-func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) *handing {
+func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) *handover {
 	s := i.FindSlots(limit)
 	if s == nil || s.Epoch != epoch { // they are moved to another epoch first
 		return nil
@@ -31,7 +31,7 @@ func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) 
 	defer l.mu.Unlock()
 	now := c.slotNow()
 	left := min(amount, amount+s.Free-s.KeptAt(now))
-	h := &handing{limit: limit, epoch: epoch}
+	h := &handover{limit: limit, epoch: epoch}
 	for at, p := range l.places {
 		if left <= 0 {
 			break
@@ -57,7 +57,7 @@ func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) 
 }
 
 // handTo adds to a write that gives back a round of slots what it hands on in place of that.
-func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round []*Hold) (all []*handing) {
+func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round []*Hold) (all []*handover) {
 	known := b.Limits.Load()
 	if i == nil || !i.exists || i.Disabled || known == nil || b.outdates(known) || sk.background.open.Err() != nil {
 		return nil
@@ -80,7 +80,7 @@ func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round [
 }
 
 // handed returns how many slots of a limit a write hands on.
-func handed(all []*handing, limit string) int64 {
+func handed(all []*handover, limit string) int64 {
 	for _, h := range all {
 		if h.limit == limit {
 			return h.amount
@@ -90,7 +90,7 @@ func handed(all []*handing, limit string) int64 {
 }
 
 // dropHandings notes that slots were not handed on after all.
-func (l *slotLine) dropHandings(all []*handing) {
+func (l *slotLine) dropHandings(all []*handover) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range all {
@@ -102,7 +102,7 @@ func (l *slotLine) dropHandings(all []*handing) {
 
 // finishHandings gives callers the slots that a write has handed on, whose image it left. Those that have left the line meanwhile have theirs
 // given back.
-func (sk *slotKeeper) finishHandings(ctx context.Context, b *Bucket, round []*Hold, all []*handing, left *image) {
+func (sk *slotKeeper) finishHandings(ctx context.Context, b *Bucket, round []*Hold, all []*handover, left *image) {
 	if len(all) == 0 {
 		return
 	}

@@ -29,7 +29,7 @@ type slotTaker struct {
 
 // takeSlots takes the slots that a level asks for, and no tokens. The write is its own, or shared with other callers. It returns
 // errShort where too few of them are free.
-func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *taking) error {
+func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *levelReceipt) error {
 	if sk.options.WritesAtOnce == 0 {
 		return sk.takeSlotsAlone(ctx, l, to)
 	}
@@ -62,7 +62,7 @@ func (sk *slotTaker) write(ctx context.Context, c *claim) error {
 }
 
 // takeSlotsAlone takes slots for a single caller.
-func (sk *slotTaker) takeSlotsAlone(ctx context.Context, l *level, to *taking) error {
+func (sk *slotTaker) takeSlotsAlone(ctx context.Context, l *level, to *levelReceipt) error {
 	p := party{level: l, to: to}
 	p.to.took(l, nil, nil, nil)
 	if err := sk.takeSlotsDirect(ctx, &p); err != nil {
@@ -73,7 +73,7 @@ func (sk *slotTaker) takeSlotsAlone(ctx context.Context, l *level, to *taking) e
 
 // writeTogether implements [writer]: each write is for those for whom slots are free, first come first served.
 func (sk *slotTaker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
-	var to taking
+	var to levelReceipt
 	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
 		err := sk.takeSlotsDirect(ctx, &p)
 		switch {

@@ -191,14 +191,14 @@ func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 	defer cancel()
 	leave, err := b.tended.enter(ctx)
 	if err != nil {
-		(&beating{slotKeeper: sk, bucket: b}).postpone()
+		(&beatTry{slotKeeper: sk, bucket: b}).postpone()
 		return
 	}
 	defer leave()
 	s, began := b.shard(0), sk.NextEpoch()
 	image := s.image.Load()
 	for attempt := range table.MaxAttempts {
-		bt := beating{slotKeeper: sk, bucket: b, shard: s, began: began}
+		bt := beatTry{slotKeeper: sk, bucket: b, shard: s, began: began}
 		if image == nil || !bt.decide(image) {
 			if image, err = sk.looks.lookSince(ctx, s, began); err != nil {
 				bt.postpone()
@@ -226,11 +226,11 @@ func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 			break
 		}
 	}
-	(&beating{slotKeeper: sk, bucket: b}).postpone()
+	(&beatTry{slotKeeper: sk, bucket: b}).postpone()
 }
 
-// A beating is one try of a beat.
-type beating struct {
+// A beatTry is one try of a beat.
+type beatTry struct {
 	slotKeeper *slotKeeper
 	bucket     *Bucket
 	shard      *shard
@@ -248,7 +248,7 @@ type move struct {
 }
 
 // decide decides what to write by an image. It returns false where the image is too old to decide by.
-func (bt *beating) decide(i *image) bool {
+func (bt *beatTry) decide(i *image) bool {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -267,7 +267,7 @@ func (bt *beating) decide(i *image) bool {
 }
 
 // decideLimit is decide for the slots of one limit.
-func (bt *beating) decideLimit(i *image, limit string) bool {
+func (bt *beatTry) decideLimit(i *image, limit string) bool {
 	s, recent := i.FindSlots(limit), i.since(bt.began)
 	current, former := int64(0), int64(0)
 	for _, h := range bt.bucket.tended.holds {
@@ -319,7 +319,7 @@ func (bt *beating) decideLimit(i *image, limit string) bool {
 }
 
 // heard notes that the store has renewed the slots of this process.
-func (bt *beating) heard() {
+func (bt *beatTry) heard() {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -329,7 +329,7 @@ func (bt *beating) heard() {
 }
 
 // postpone schedules another try for the due holds. The outcome of the last one is unknown, so they count in their former epochs.
-func (bt *beating) postpone() {
+func (bt *beatTry) postpone() {
 	d := &bt.bucket.tended
 	d.mu.Lock()
 	defer d.mu.Unlock()

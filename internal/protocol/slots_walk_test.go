@@ -637,7 +637,7 @@ func walkSlots(t *testing.T, seed uint64, tells bool) (w *slotWalk) {
 		w = newSlotWalk(t, seed, 1+int64(seed%3))
 		if w.tells = tells; w.rnd.IntN(3) == 0 { // it expires
 			w.limits.Config.Params = []bucket.Params{{Name: "rpd", Capacity: 5_000_000, RefillAmount: 5_000_000, RefillPeriod: 1000}}
-			w.limits.Config.Lifetime = 1
+			w.limits.Config.ExpiryFactor = 1
 		}
 		time.Sleep(time.Duration(w.rnd.Int64N(w.term.Milliseconds())) * time.Millisecond)
 		for range 2 + w.rnd.IntN(3) {

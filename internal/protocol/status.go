@@ -140,9 +140,9 @@ func (ju *judge) reportTaken(r *Receipt, report func(LevelStatus)) {
 	now := ju.now()
 	space := statusSpaces.Get().(*statusSpace)
 	defer statusSpaces.Put(space)
-	for i := range r.takings {
-		t := &r.takings[i]
-		if slices.ContainsFunc(r.takings[i+1:], func(later taking) bool { return later.isOf(t.bucket) }) {
+	for i := range r.levels {
+		t := &r.levels[i]
+		if slices.ContainsFunc(r.levels[i+1:], func(later levelReceipt) bool { return later.isOf(t.bucket) }) {
 			continue // of a later round
 		}
 		space.states, _ = ju.memory.current(t.bucket).states(space.states[:0])
@@ -150,8 +150,8 @@ func (ju *judge) reportTaken(r *Receipt, report func(LevelStatus)) {
 		if len(t.limits.Config.Slots) > 0 {
 			space.statuses = t.limits.Config.SlotStatuses(space.statuses, space.states, t.held(), ju.slotNow())
 		}
-		clear(space.states)                      // which the pool must not keep alive
-		total, _ := totalOf(r.takings, t.bucket) // it was added up before
+		clear(space.states)                     // which the pool must not keep alive
+		total, _ := totalOf(r.levels, t.bucket) // it was added up before
 		for j := range space.statuses {
 			if space.statuses[j].Term > 0 {
 				continue
@@ -166,9 +166,9 @@ func (ju *judge) reportTaken(r *Receipt, report func(LevelStatus)) {
 // statusesSince is [Engine.StatusesSince].
 func (ju *judge) statusesSince(ctx context.Context, r *Receipt, epoch int64) ([]LevelStatus, error) {
 	var levels []level
-	for i := range r.takings {
-		t := &r.takings[i]
-		if slices.ContainsFunc(r.takings[i+1:], func(later taking) bool { return later.isOf(t.bucket) }) {
+	for i := range r.levels {
+		t := &r.levels[i]
+		if slices.ContainsFunc(r.levels[i+1:], func(later levelReceipt) bool { return later.isOf(t.bucket) }) {
 			continue // of a later round
 		}
 		b := ju.memory.current(t.bucket)
@@ -186,7 +186,7 @@ func (ju *judge) statusesSince(ctx context.Context, r *Receipt, epoch int64) ([]
 }
 
 // isForeseen reports whether a shadow limit would have refused the request.
-func (t *taking) isForeseen(s *bucket.Status) bool {
+func (t *levelReceipt) isForeseen(s *bucket.Status) bool {
 	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives(), s.Name) })
 }
 

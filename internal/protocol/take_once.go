@@ -30,11 +30,11 @@ func IsOnceSlots(err error) bool { return errors.Is(err, errOnceSlots) }
 //
 // Another call with the id may have been under way when the record was read first. It may be why a limit falls short, so a rejection reads
 // the record again. So does a transaction that was not done, or not answered.
-func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, takings []taking) (repeated bool, err error) {
+func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, receipts []levelReceipt) (repeated bool, err error) {
 	if asksSlots(levels) {
 		return false, errOnceSlots
 	}
-	plans, err := ad.planOnce(ctx, levels, takings)
+	plans, err := ad.planOnce(ctx, levels, receipts)
 	var rejected *RejectedError
 	if errors.As(err, &rejected) {
 		if repeated, failed := r.Once.Already(ctx); repeated || failed != nil {
@@ -44,7 +44,7 @@ func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, ta
 	if err != nil {
 		return false, err
 	}
-	receipt := Receipt{takings: takings}
+	receipt := Receipt{levels: receipts}
 	receipt.of(r.Priority)
 	record, err := r.Once.Record(&receipt)
 	if err != nil {
@@ -79,8 +79,8 @@ func (ad *admitter) seeOnce(ctx context.Context, plans []planned) {
 	}
 }
 
-// planOnce plans the writes of all levels, and notes in their takings what they take.
-func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taking) (plans []planned, err error) {
+// planOnce plans the writes of all levels, and notes in their receipts what they take.
+func (ad *admitter) planOnce(ctx context.Context, levels []level, receipts []levelReceipt) (plans []planned, err error) {
 	seen := ad.looks.seenFor(&levels[0])
 	if err := ad.looks.readStale(ctx, levels, seen); err != nil {
 		return nil, err
@@ -89,14 +89,14 @@ func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taki
 	for i := range levels {
 		l := &levels[i]
 		if l.demand.Empty() {
-			takings[i].took(l, nil, nil, nil)
+			receipts[i].took(l, nil, nil, nil)
 			continue
 		}
 		v, err := ad.viewEnabled(ctx, l, seen)
 		if err != nil {
 			return nil, err
 		}
-		more, err := ad.planLevel(l, &v, &takings[i])
+		more, err := ad.planLevel(l, &v, &receipts[i])
 		if errs[i] = err; errors.Is(err, errShort) {
 			short = true
 			if l.bucket.pendingRefunds.owes.Load() {
@@ -117,7 +117,7 @@ func (ad *admitter) planOnce(ctx context.Context, levels []level, takings []taki
 }
 
 // viewEnabled returns a view of a level with items in line. An image from before the request does not prove that the bucket is disabled.
-func (ad *admitter) viewEnabled(ctx context.Context, l *level, seen sight) (view, error) {
+func (ad *admitter) viewEnabled(ctx context.Context, l *level, seen recency) (view, error) {
 	v, err := ad.taker.aligner.viewInLine(ctx, l, seen)
 	var disabled *DisabledError
 	if errors.As(err, &disabled) {
@@ -128,7 +128,7 @@ func (ad *admitter) viewEnabled(ctx context.Context, l *level, seen sight) (view
 
 // planLevel plans the writes of one level as its items are in a view: of one item that has all of the demand, or of several. It returns
 // errShort if the level falls short, and errOutdated if the view does not hold.
-func (ad *admitter) planLevel(l *level, v *view, to *taking) ([]planned, error) {
+func (ad *admitter) planLevel(l *level, v *view, to *levelReceipt) ([]planned, error) {
 	c, now := &l.limits.Config, ad.now()
 	chosen := *l
 	chosen.demand = *l.demand.Through(c, v.states, now)

@@ -111,9 +111,9 @@ func (b *Bucket) is(other *Bucket) bool {
 
 // Portion notes what was taken for requests that were admitted together in empty receipts, one for each of them.
 func (r *Request) Portion(taken *Receipt, to []*Receipt) {
-	left := make([]taking, len(taken.takings))
-	for i := range taken.takings {
-		t := &taken.takings[i]
+	left := make([]levelReceipt, len(taken.levels))
+	for i := range taken.levels {
+		t := &taken.levels[i]
 		left[i].bucket, left[i].parts = t.bucket, slices.Clone(t.parts)
 		left[i].hold(slices.Clone(t.holds()))
 		for j := range left[i].parts {
@@ -122,16 +122,16 @@ func (r *Request) Portion(taken *Receipt, to []*Receipt) {
 	}
 	for i, levels := range r.together.levels {
 		to[i].of(r.Priority)
-		to[i].takings = make([]taking, len(levels))
+		to[i].levels = make([]levelReceipt, len(levels))
 		for j := range levels {
-			at := slices.IndexFunc(left, func(t taking) bool { return t.bucket.is(levels[j].bucket) })
-			left[at].portion(&levels[j], &to[i].takings[j])
+			at := slices.IndexFunc(left, func(t levelReceipt) bool { return t.bucket.is(levels[j].bucket) })
+			left[at].portion(&levels[j], &to[i].levels[j])
 		}
 	}
 }
 
 // portion moves what one request has of a bucket out of what several have.
-func (t *taking) portion(l *level, to *taking) {
+func (t *levelReceipt) portion(l *level, to *levelReceipt) {
 	to.took(l, nil, nil, nil)
 	to.bucket = t.bucket
 	asked, _ := l.limits.Config.Entries(&l.demand, slices.Clone(l.demand.Amounts), nil)

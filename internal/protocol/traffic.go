@@ -19,7 +19,7 @@ import (
 type traffic struct {
 	mu sync.Mutex
 	tally
-	underway underway
+	underway pendingTakes
 	fell     atomic.Bool // requests fell short recently, at least minShort: without them, isUsedUp needs no lock
 }
 

@@ -32,23 +32,23 @@ func (v *view) need(s *shard) {
 // isWhole reports whether the bucket is not split, or does not exist.
 func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
-// A sight says which images a view may have.
-type sight struct {
+// A recency says how recent the images of a view have to be.
+type recency struct {
 	epoch  int64 // of calls that began later
 	recent int64 // those that are recent at this time as well, epoch milliseconds; 0 for no others
 }
 
-// seenSince returns the sight of images that show items after an epoch.
-func (lk *looks) seenSince(epoch int64) sight { return sight{epoch: epoch} }
+// seenSince returns the recency of images that show items after an epoch.
+func (lk *looks) seenSince(epoch int64) recency { return recency{epoch: epoch} }
 
-// seenFor returns the sight of images that a rejection of a level may be based on.
-func (lk *looks) seenFor(l *level) sight { return sight{l.began, lk.now()} }
+// seenFor returns the recency of images that a rejection of a level may be based on.
+func (lk *looks) seenFor(l *level) recency { return recency{l.began, lk.now()} }
 
 // view returns the known state of the shards of a bucket. It holds when all images in memory will do, or the last
 // reading does. Otherwise all shards have to be read, since images that were read apart do not add up. While looks at
 // the bucket are throttled, images that were read apart after the request came will do. A rejection may then be one too
 // many, but another read of all shards would have more looks throttled.
-func (lk *looks) view(b *Bucket, seen sight) view {
+func (lk *looks) view(b *Bucket, seen recency) view {
 	strained := b.pace.isStrained(lk.core)
 	v := b.viewOf((*shard).last, func(s *shard, i *image) bool {
 		isOnly := s.Shard == 0 && i.Count() == 1

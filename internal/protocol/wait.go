@@ -54,8 +54,8 @@ func (r *Receipt) book(c *core, wait time.Duration, came arrival) bool {
 	lost := came.lost(c, now)
 	left := max(wait.Milliseconds()-lost, 0)
 	left += min(lost, c.grace().Milliseconds()) // others came first, by a few round trips
-	for i := range r.takings {
-		t := &r.takings[i]
+	for i := range r.levels {
+		t := &r.levels[i]
 		for j := range t.bookings() {
 			b := &t.bookings()[j]
 			rest, ok := b.wait(t.amountsOf(b.shard), now)
@@ -147,7 +147,7 @@ func (c *core) grace() time.Duration {
 // maxBound is a time that no call takes.
 const maxBound = 24 * time.Hour
 
-func (t *taking) amountsOf(s *shard) []bucket.Amount {
+func (t *levelReceipt) amountsOf(s *shard) []bucket.Amount {
 	for i := range t.parts {
 		if t.parts[i].shard == s {
 			return t.parts[i].amounts
@@ -272,7 +272,7 @@ func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 		if rest <= 0 {
 			return ctx.Err()
 		}
-		if until > latest && len(r.takings) > 0 {
+		if until > latest && len(r.levels) > 0 {
 			return &RejectedError{w.reported(rest)}
 		}
 		woken, err := ws.sleepOn(ctx, watched, rest)
@@ -311,8 +311,8 @@ func (ws *Waits) Sleep(ctx context.Context, d time.Duration) error {
 
 // more returns the further time until the tokens are there: 0 unless limits were changed.
 func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
-	for i := range w.takings {
-		t := &w.takings[i]
+	for i := range w.receipts {
+		t := &w.receipts[i]
 		if !w.changed(ctx, i) {
 			continue
 		}
@@ -327,10 +327,10 @@ func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 	return longest, nil
 }
 
-// changed reports whether other limits hold for a taking than those by which the caller slept, and follows the new ones from then on.
+// changed reports whether other limits hold for a level receipt than those by which the caller slept, and follows the new ones from then on.
 // Limits that cannot be read are not known to have changed.
 func (w *wake) changed(ctx context.Context, at int) bool {
-	t := &w.takings[at]
+	t := &w.receipts[at]
 	if len(t.bookings()) == 0 || w.limits[at].Own {
 		return false
 	}
@@ -345,7 +345,7 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 // moreOf returns the further time until the tokens of one booking are there. The balance and the count of consumed
 // tokens show the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
 // debt is waited for then.
-func (w *wake) moreOf(ctx context.Context, t *taking, b *booking, known *Limits) (time.Duration, error) {
+func (w *wake) moreOf(ctx context.Context, t *levelReceipt, b *booking, known *Limits) (time.Duration, error) {
 	i := b.shard.image.Load()
 	if now := w.judge.now(); i == nil || !i.exists || !known.Config.InLine(&i.State, now) || !w.judge.aligner.items.isRecent(b.shard, i, now) {
 		var err error
@@ -360,8 +360,8 @@ func (w *wake) moreOf(ctx context.Context, t *taking, b *booking, known *Limits)
 	return milliseconds(due - i.timeAt(w.judge.now())), nil
 }
 
-// untilPaid returns how long it takes until the bucket of a taking has no debt.
-func (w *wake) untilPaid(ctx context.Context, t *taking) (time.Duration, error) {
+// untilPaid returns how long it takes until the bucket of a level receipt has no debt.
+func (w *wake) untilPaid(ctx context.Context, t *levelReceipt) (time.Duration, error) {
 	return w.judge.untilPaid(ctx, &Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource}, false)
 }
 

@@ -133,9 +133,9 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 // Earlier charges do not move. An open lease is settled with the parents from which its tokens were taken. What it
 // takes later is taken from the new ones.
 //
-// SetParent first changes the record. Then it stamps the buckets of the entity, so that the next write of any process
-// on them fails, and no process waits for its [zlimit.WithConfigTTL]. The report says when the move is complete
-// everywhere: an entity without limits for a resource has no bucket to stamp, and a process may create a bucket
+// SetParent first changes the record. Then it marks the buckets of the entity, so that the next write of any process on
+// them fails, and no process waits for its [zlimit.WithConfigTTL]. The report says when the move is complete
+// everywhere: an entity without limits for a resource has no bucket to mark, and a process may create a bucket
 // meanwhile. A repeated call resumes where the former one was interrupted. An audit event records who moved the entity,
 // and from where.
 //

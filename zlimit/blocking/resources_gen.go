@@ -23,7 +23,7 @@ type ResourceService struct {
 // change of limits.
 //
 // A changed Cascade is also copied to the known buckets, and takes effect for them immediately, in every process. The
-// copies cost what the stamps of [LimitService.Disable] cost. The same applies to [LimitService.Set] and
+// copies cost what the marks of [LimitService.Disable] cost. The same applies to [LimitService.Set] and
 // [LimitService.Update] at any level. If copying fails, the policy is stored, and other programs use the former copies:
 // [LimitService.LeaveSwitch] of the level copies again. Leases return tokens to the parents that they charged. The
 // first policy raises the version required of clients to 0.16.0.

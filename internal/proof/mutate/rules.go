@@ -74,7 +74,7 @@ var rules = []rule{
 	},
 	{
 		"wait 8: who gives up gives back twice", "internal/protocol/engine.go",
-		"	e.admitter.returnAll(ctx, r.takings)", "	e.admitter.returnAll(ctx, r.takings)\n	if «broken» {\n		e.admitter.returnAll(ctx, r.takings)\n	}",
+		"	e.admitter.returnAll(ctx, r.levels)", "	e.admitter.returnAll(ctx, r.levels)\n	if «broken» {\n		e.admitter.returnAll(ctx, r.levels)\n	}",
 		"./zlimit TestGivingUp",
 	},
 	{
@@ -89,7 +89,7 @@ var rules = []rule{
 	},
 	{
 		"expiry: a settlement asks for no balance if the image shows no debt", "internal/bucket/spend.go",
-		"case c.Lifetime > 0 && !s.sharded() && !l.isQuota():", "case c.Lifetime > 0 && !s.sharded() && !l.isQuota() && !(«broken» && balance >= 0):",
+		"case c.ExpiryFactor > 0 && !s.sharded() && !l.isQuota():", "case c.ExpiryFactor > 0 && !s.sharded() && !l.isQuota() && !(«broken» && balance >= 0):",
 		"./internal/bucket TestExpiryOfStaleImages",
 	},
 	{
@@ -213,7 +213,7 @@ var rules = []rule{
 	},
 
 	{
-		"rollover: an item that carries expires at its edge", "internal/bucket/lifetime.go",
+		"rollover: an item that carries expires at its edge", "internal/bucket/expiry.go",
 		"case p.Times != nil && p.Carry > 0:", "case p.Times != nil && p.Carry > 0 && !«broken»:",
 		"./zlimit TestCarry",
 	},

@@ -137,8 +137,8 @@ func (f *fleet) again(err error) (time.Duration, bool) {
 
 // A Walk is the outcome of an operator who disables a resource.
 type Walk struct {
-	Seconds float64 `json:"seconds"` // until all buckets are stamped
-	Buckets int     `json:"buckets"` // items of buckets that are stamped in the end
+	Seconds float64 `json:"seconds"` // until all buckets are marked
+	Buckets int     `json:"buckets"` // items of buckets that are marked in the end
 	Writes  float64 `json:"writes"`  // write units meanwhile, of requests as well
 	Reads   float64 `json:"reads"`
 	Last    float64 `json:"last"`   // seconds after which a request was admitted last

@@ -26,7 +26,7 @@ func TestMidnight(t *testing.T) {
 }
 
 // In TestSwitch, an operator disables a resource by a walk that ends halfway, and by another one that goes on. No bucket is left open, none is
-// stamped again, and nothing is admitted after the walk.
+// marked again, and nothing is admitted after the walk.
 func TestSwitch(t *testing.T) {
 	t.Parallel()
 	c := switchCase(3000, 20, 100, true)
@@ -37,7 +37,7 @@ func TestSwitch(t *testing.T) {
 		t.Errorf("%+v, %+v", *w, o.Tally)
 	}
 	if w.Buckets != 3000 || w.Writes > 3000*1.1 || w.Writes < 3000 {
-		t.Errorf("%v write units for %d buckets: %d are stamped", w.Writes, 3000, w.Buckets)
+		t.Errorf("%v write units for %d buckets: %d are marked", w.Writes, 3000, w.Buckets)
 	}
 }
 

@@ -50,7 +50,7 @@ type Load struct {
 	Spans []Span
 	// Switch is when an operator disables the resource; 0 for never.
 	Switch time.Duration
-	// Halfway makes the operator's first call end when half of the known buckets are stamped.
+	// Halfway makes the operator's first call end when half of the known buckets are marked.
 	Halfway bool
 
 	Limits   []zlimit.Limit // of the system

@@ -53,7 +53,7 @@ type Options struct {
 const (
 	maxTime      = 10 * time.Second
 	maxReadTime  = time.Minute     // of usage
-	maxStampTime = 5 * time.Minute // of changes that stamp every bucket
+	maxMarkTime = 5 * time.Minute // of changes that mark every bucket
 	maxBodyTime  = 10 * time.Second
 	maxWait      = time.Minute
 	maxLease     = 24 * time.Hour
@@ -98,7 +98,7 @@ func (h *handler) routes() []route {
 		{"GET /v1/available", auth.Acquire | auth.Read, maxTime, h.available},
 		{"POST /v1/topup", auth.Admin, maxTime, h.topUp},
 		{"POST /v1/reset", auth.Admin, maxTime, h.reset},
-		{"POST /v1/entities/{entity}/parent", auth.Admin, maxStampTime, h.setParent},
+		{"POST /v1/entities/{entity}/parent", auth.Admin, maxMarkTime, h.setParent},
 		{"GET /v1/usage", auth.Read, maxReadTime, h.usage},
 		{"GET /v1/forecast", auth.Read, maxReadTime, h.forecast},
 		{"GET /v1/rejections", auth.Read, maxReadTime, h.rejections},
@@ -113,8 +113,8 @@ func (h *handler) routes() []route {
 	}
 	for name, turn := range switches {
 		all = append(all,
-			route{"POST /v1/entities/{entity}/" + name, auth.Admin, maxStampTime, h.turn(turn, name != "disable")},
-			route{"POST /v1/resources/{resource}/" + name, auth.Admin, maxStampTime, h.turn(turn, name != "disable")})
+			route{"POST /v1/entities/{entity}/" + name, auth.Admin, maxMarkTime, h.turn(turn, name != "disable")},
+			route{"POST /v1/resources/{resource}/" + name, auth.Admin, maxMarkTime, h.turn(turn, name != "disable")})
 	}
 	return all
 }

@@ -114,8 +114,8 @@ func TestLongCall(t *testing.T) {
 		s := newService(t)
 		h := &handler{Options: s.options}
 		h.Namespace, h.Logger = "default", slog.New(slog.DiscardHandler)
-		conn := connect(t, h.serve(route{"POST /", auth.Admin, maxStampTime, func(c *call) (any, error) {
-			time.Sleep(maxStampTime - time.Second)
+		conn := connect(t, h.serve(route{"POST /", auth.Admin, maxMarkTime, func(c *call) (any, error) {
+			time.Sleep(maxMarkTime - time.Second)
 			return "done", c.r.Context().Err()
 		}}))
 		if _, err := conn.Write([]byte("POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + keyOfOps + "\r\n\r\n")); err != nil {

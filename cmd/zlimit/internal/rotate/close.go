@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A process keeps stored limits and switches in memory, so it may serve an entity that is suspended. A bucket that is stamped with the switch
-// refuses every request, whatever a process has in memory. So both entities get a stamped bucket of each resource that has limits
+// A process keeps stored limits and switches in memory, so it may serve an entity that is suspended. A bucket that is marked with the switch
+// refuses every request, whatever a process has in memory. So both entities get a marked bucket of each resource that has limits
 // or was used, before the new entity has any limits. Defaults and the limits of the system hold for resources of any name. A
 // rotation with such limits waits until no process has the switches of before.
 
@@ -30,7 +30,7 @@ func (r *rotator) close(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.stamp(ctx, r.done.To, of.resources); err != nil {
+	if err := r.mark(ctx, r.done.To, of.resources); err != nil {
 		return err
 	}
 	again, err := r.suspend(ctx)
@@ -43,7 +43,7 @@ func (r *rotator) close(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.stamp(ctx, r.done.From, of.resources); err != nil || !of.open {
+	if err := r.mark(ctx, r.done.From, of.resources); err != nil || !of.open {
 		return err
 	}
 	if rest > 0 {
@@ -57,8 +57,8 @@ func (r *rotator) close(ctx context.Context) error {
 	return err
 }
 
-// stamp stamps the buckets of an entity for resources with their switches, as they are stored then, and makes them where they refuse requests.
-func (r *rotator) stamp(ctx context.Context, entity string, resources []string) error {
+// mark marks the buckets of an entity for resources with their switches, as they are stored then, and makes them where they refuse requests.
+func (r *rotator) mark(ctx context.Context, entity string, resources []string) error {
 	ctx = hooks.Restamp(ctx)
 	for _, resource := range resources {
 		if _, err := r.l.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: entity, Resource: resource}, nil); err != nil {

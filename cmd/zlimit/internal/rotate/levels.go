@@ -144,7 +144,7 @@ func (r *rotator) disable(ctx context.Context, resource string) error {
 }
 
 // copySwitches gives the levels of the new entity the switches of the old one. The default comes last, from which on the new one serves
-// requests, and its buckets are stamped with that. A level of the old entity that was bypassed is suspended once the new one has its switch.
+// requests, and its buckets are marked with that. A level of the old entity that was bypassed is suspended once the new one has its switch.
 func (r *rotator) copySwitches(ctx context.Context) error {
 	from, err := r.levels(ctx, r.done.From)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *rotator) copySwitches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.stamp(ctx, r.done.To, of.resources)
+	return r.mark(ctx, r.done.To, of.resources)
 }
 
 // copySwitch gives a level of the new entity its switch. A run before may have done so.
@@ -179,7 +179,7 @@ func (r *rotator) copySwitch(ctx context.Context, resource string, from, to zlim
 		}
 	case slices.Contains(r.enabled, resource):
 		report, err = r.l.Limits.Enable(ctx, at, nil)
-	case resource == "": // also if a run before has stored it: it may not have stamped all buckets
+	case resource == "": // also if a run before has stored it: it may not have marked all buckets
 		report, err = r.l.Limits.LeaveSwitch(ctx, at, nil)
 	case resource != "" && from == zlimit.SwitchDisabled && to == zlimit.SwitchInherit:
 		_, err = r.l.Limits.Disable(ctx, at, nil)

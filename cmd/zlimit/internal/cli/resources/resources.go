@@ -51,7 +51,7 @@ resources at most are within one another.
 
 With --cascade never, requests of the resource do not charge the parents of
 their entities. With always they do, also of entities that do not cascade. With
-inherit, the entity says it again. The buckets of the resource are stamped, so
+inherit, the entity says it again. The buckets of the resource are marked, so
 that the policy applies immediately. On DynamoDB that reads the whole table.
 
 What is not given stays as it is, as do the limits of the resource.

@@ -2,9 +2,9 @@ package bucket
 
 import "math"
 
-// A lifetime works out when an unused item may go. A new item starts full, so the old one stays until each of its
+// An itemExpiry works out when an unused item may go. A new item starts full, so the old one stays until each of its
 // limits is full, debts included.
-type lifetime struct {
+type itemExpiry struct {
 	config *Config
 	now    int64 // epoch milliseconds
 	fill   int64 // longest time in which a limit fills up, milliseconds
@@ -13,9 +13,9 @@ type lifetime struct {
 
 // cover considers a limit at a balance that may be left with a debt, as deep as its last caller could leave. The next
 // callers then spend, and need not prolong the life of the item each.
-func (expiry *lifetime) cover(p *Params, balance, deepest, since int64) {
+func (expiry *itemExpiry) cover(p *Params, balance, deepest, since int64) {
 	switch {
-	case expiry.config.Lifetime <= 0 || p.Name == WriteUnits:
+	case expiry.config.ExpiryFactor <= 0 || p.Name == WriteUnits:
 	case p.Session > 0:
 		expiry.until = max(expiry.until, sessionEnd(since, p.Session))
 	case p.Times != nil && p.Carry > 0: // a bucket that is created again would have nothing left
@@ -36,7 +36,7 @@ func (expiry *lifetime) cover(p *Params, balance, deepest, since int64) {
 }
 
 // keep takes slots into account, of the item and of the config: the item stays while any holder may be at work.
-func (expiry *lifetime) keep(slots []Slots) {
+func (expiry *itemExpiry) keep(slots []Slots) {
 	for i := range slots {
 		expiry.until = max(expiry.until, add(expiry.now, slots[i].outlives()))
 	}
@@ -49,13 +49,13 @@ func (expiry *lifetime) keep(slots []Slots) {
 const maxExpiry = 253402300799
 
 // end returns the time of expiry in epoch seconds, 0 for never.
-func (expiry *lifetime) end(now int64) int64 {
-	if expiry.config.Lifetime <= 0 {
+func (expiry *itemExpiry) end(now int64) int64 {
+	if expiry.config.ExpiryFactor <= 0 {
 		return 0
 	}
 	milliseconds := int64(math.MaxInt64)
-	if expiry.fill <= math.MaxInt64/expiry.config.Lifetime {
-		milliseconds = expiry.fill * expiry.config.Lifetime
+	if expiry.fill <= math.MaxInt64/expiry.config.ExpiryFactor {
+		milliseconds = expiry.fill * expiry.config.ExpiryFactor
 	}
 	return min(seconds(max(add(now, milliseconds), add(expiry.until, expiry.config.Lead)))+1, maxExpiry)
 }
