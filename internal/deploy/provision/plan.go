@@ -263,7 +263,7 @@ func (p *Provisioner) explain(ctx context.Context, plan *Plan, managed map[zlimi
 		if err != nil {
 			return err
 		}
-		c.Scaling = found.scaling
+		c.Scaling = found.Scaling
 		if c.Drift = found.last; !managed[c.After.Level] {
 			c.Drift = nil
 		} else if c.Drift == nil {

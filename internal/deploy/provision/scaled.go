@@ -31,20 +31,23 @@ func (s *Scaling) String() string {
 	return fmt.Sprintf("factor %s%s at %s, whose limits of factor 1 are in %s", s.Factor, by, s.At.UTC().Format(time.RFC3339), s.File)
 }
 
-// A ScaledLevel is a level with limits that are multiplied now.
-type ScaledLevel struct {
+// A History is what the audit events of a level say of its limits. A limit is multiplied until it is changed otherwise.
+type History struct {
 	Level   zlimit.Level
-	Scaling Scaling                 // the latest one
-	First   map[string]zlimit.Limit // the multiplied limits, by name, as they were before the first of its scalings
+	Scaling *Scaling                // the latest one by which limits are multiplied now; nil if none is
+	First   map[string]zlimit.Limit // the multiplied limits, by name, as they were before the first of the scalings
+	Others  map[string]Drift        // by whom and when the others were changed last, as far as events are kept; not by a scaling
+
+	last *Drift                  // by whom the level was changed last; nil for no event
+	now  map[string]zlimit.Limit // after that change
 }
 
 // scaledAtOnce is the number of levels whose events are read in parallel.
 const scaledAtOnce = 16
 
-// Scaled returns the levels, of those given, whose limits are multiplied now. A limit is so until it is changed otherwise. It reads the audit events of
-// each level back to its last other change, and the entity of an entity's level.
-func (p *Provisioner) Scaled(ctx context.Context, levels []zlimit.Level) (scaled []ScaledLevel, err error) {
-	found := make([]history, len(levels))
+// Histories returns the history of each level. It reads the audit events of a level back to its last other change, and the entity of an entity's level.
+func (p *Provisioner) Histories(ctx context.Context, levels []zlimit.Level) ([]History, error) {
+	found := make([]History, len(levels))
 	calls, ctx := errgroup.WithContext(ctx)
 	calls.SetLimit(scaledAtOnce)
 	for i := range levels {
@@ -53,21 +56,23 @@ func (p *Provisioner) Scaled(ctx context.Context, levels []zlimit.Level) (scaled
 			return err
 		})
 	}
-	if err := calls.Wait(); err != nil {
-		return nil, err
-	}
-	for i := range found {
-		if s := found[i].scaling; s != nil {
-			scaled = append(scaled, ScaledLevel{levels[i], *s, found[i].first})
+	return found, calls.Wait()
+}
+
+// Scaled returns the histories of levels with limits that are multiplied now.
+func Scaled(all []History) (scaled []History) {
+	for i := range all {
+		if all[i].Scaling != nil {
+			scaled = append(scaled, all[i])
 		}
 	}
-	return scaled, nil
+	return scaled
 }
 
 // ScalingsOf returns the scalings of levels, without repetitions, each with the latest of its times.
-func ScalingsOf(levels []ScaledLevel) (all []Scaling) {
+func ScalingsOf(levels []History) (all []Scaling) {
 	for i := range levels {
-		s := &levels[i].Scaling
+		s := levels[i].Scaling
 		at := slices.IndexFunc(all, func(o Scaling) bool { return o.Factor == s.Factor && o.File == s.File && o.By == s.By })
 		switch {
 		case at < 0:
@@ -79,16 +84,8 @@ func ScalingsOf(levels []ScaledLevel) (all []Scaling) {
 	return all
 }
 
-// A history is what the audit events of a level say of its limits.
-type history struct {
-	last    *Drift                  // by whom the level was changed last; nil for no event
-	now     map[string]zlimit.Limit // after that change
-	scaling *Scaling                // that some of them are multiplied by; nil if none is
-	first   map[string]zlimit.Limit // those, before they were multiplied
-}
-
 // history reads the events of a level before a time, the zero time for all of them.
-func (p *Provisioner) history(ctx context.Context, level zlimit.Level, until time.Time) (h history, err error) {
+func (p *Provisioner) history(ctx context.Context, level zlimit.Level, until time.Time) (h History, err error) {
 	about, q := level.Entity, zlimit.AuditQuery{Reverse: true, To: until}
 	switch level.Source() {
 	case zlimit.SourceSystem:
@@ -100,7 +97,7 @@ func (p *Provisioner) history(ctx context.Context, level zlimit.Level, until tim
 	default:
 		q.Resource = level.Resource
 	}
-	h.first = map[string]zlimit.Limit{}
+	h.Level, h.First, h.Others = level, map[string]zlimit.Limit{}, map[string]Drift{}
 	var open map[string]bool // the limits whose last other change is not found yet
 	for event, err := range p.limiter.Audit.Events(ctx, about, q) {
 		if err != nil {
@@ -128,7 +125,7 @@ func (p *Provisioner) history(ctx context.Context, level zlimit.Level, until tim
 }
 
 // unwind goes back from the limits after a change to those before it.
-func (h *history) unwind(event *zlimit.AuditEvent, after, before map[string]zlimit.Limit, open map[string]bool) {
+func (h *History) unwind(event *zlimit.AuditEvent, after, before map[string]zlimit.Limit, open map[string]bool) {
 	scaling := scalingOf(event)
 	for name := range open {
 		was, there := before[name]
@@ -136,13 +133,25 @@ func (h *history) unwind(event *zlimit.AuditEvent, after, before map[string]zlim
 		switch {
 		case there && was.String() == is.String():
 		case there && scaling != nil:
-			h.first[name] = was
-			if h.scaling == nil {
-				h.scaling = scaling
+			h.First[name] = was
+			if h.Scaling == nil {
+				h.Scaling = scaling
 			}
-		case len(before) > 0: // by another change
-			delete(open, name)
+		default: // by another change
+			h.changed(name, event)
+			if len(before) > 0 {
+				delete(open, name)
+			}
 		}
+	}
+}
+
+// changed notes the last change of a limit that is not multiplied. Also a factor of 1 is of a scaling.
+func (h *History) changed(name string, event *zlimit.AuditEvent) {
+	_, multiplied := h.First[name]
+	_, known := h.Others[name]
+	if !multiplied && !known && event.Details["scaled"] == nil {
+		h.Others[name] = Drift{By: event.Principal, At: event.Time}
 	}
 }
 
@@ -159,28 +168,29 @@ func (p *Provisioner) Predecessor(ctx context.Context, entity string) (string, e
 }
 
 // inherit goes on at the entity whose place the entity of a level took at a time. A limit that it had then is as it was there.
-func (p *Provisioner) inherit(ctx context.Context, h *history, level zlimit.Level, at time.Time, open map[string]bool) error {
+func (p *Provisioner) inherit(ctx context.Context, h *History, level zlimit.Level, at time.Time, open map[string]bool) error {
 	former, err := p.Predecessor(ctx, level.Entity)
 	if err != nil || former == "" || former == level.Entity {
 		return err
 	}
 	earlier, err := p.history(ctx, zlimit.Level{Entity: former, Resource: level.Resource}, at)
-	if err != nil || earlier.scaling == nil {
+	if err != nil || earlier.Scaling == nil {
 		return err
 	}
 	for name := range open {
 		taken := h.now[name]
-		if first, multiplied := h.first[name]; multiplied {
+		if first, multiplied := h.First[name]; multiplied {
 			taken = first
 		}
 		is := earlier.now[name]
-		first, scaled := earlier.first[name]
+		first, scaled := earlier.First[name]
 		if !scaled || is.String() != taken.String() {
 			continue
 		}
-		h.first[name] = first
-		if h.scaling == nil {
-			h.scaling = earlier.scaling
+		h.First[name] = first
+		delete(h.Others, name)
+		if h.Scaling == nil {
+			h.Scaling = earlier.Scaling
 		}
 	}
 	return nil
@@ -236,10 +246,10 @@ func (p *Provisioner) KeepsScaled() { p.keepsScaled = true }
 
 // Scalings returns the scalings that the plan undoes, and the number of their levels.
 func (p *Plan) Scalings() ([]Scaling, int) {
-	var levels []ScaledLevel
+	var levels []History
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Scaling != nil {
-			levels = append(levels, ScaledLevel{Level: c.After.Level, Scaling: *c.Scaling})
+			levels = append(levels, History{Level: c.After.Level, Scaling: c.Scaling})
 		}
 	}
 	return ScalingsOf(levels), len(levels)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,10 +219,13 @@ func TestScaleSaysWhatItLeaves(t *testing.T) {
 	}
 	r = scale("3/2")
 	for _, text := range []string{refused.stderr, r.stderr} {
-		says(text, "warning: system: rpm=99/min was changed since: it is neither the 10/min of "+file+" nor what limits scale made of that; it becomes 15/min\n", 1)
+		says(text, " since, and stays: "+file+" has 10/min; set it to that to scale it again\n", 1)
 		says(text, "note: not in "+file+", and left as stored: 6 (system tpm, resource a, resource b, resource c, resource d, and 1 more)\n", 1)
 	}
-	says(scale("1", "--budgets").stdout, "limit of namespace default changed", 1)
+	do("limits", "patch", "--system", "--limit", "rpm=10/min") // that of factor 1, which scale multiplies again
+	for _, factor := range []string{"3/2", "1"} {
+		says(scale(factor, "--budgets").stdout, "rpm=", 1)
+	}
 	if r = scale("1"); r.stdout != "0 limits of namespace default changed; "+file+" has the limits of factor 1\n" || strings.Contains(r.stderr, "quotas") {
 		t.Errorf("a second restoration = %+v", r)
 	}
@@ -411,6 +415,49 @@ func TestScaleOfLostFile(t *testing.T) {
 		t.Errorf("the restored limits are\n%s, want tpm as patched and usd of factor 1", r.stdout)
 	}
 	o.do("pete", "limits", "scale", "1", "-f", "outage.yaml", "--yes")
+}
+
+// TestScaleOfChangedLimits leaves limits that others have changed since, also to what scale had made or would make of them: the file and --rebuild
+// restore the same.
+func TestScaleOfChangedLimits(t *testing.T) {
+	patch := func(limit string) []string {
+		return []string{"limits", "patch", "--entity", "acme", "--resource", "gpt", "--limit", limit}
+	}
+	scale := []string{"limits", "scale", "3/2", "-f", "outage.yaml", "--yes"}
+	all := append(slices.Clone(scale), "--budgets")
+	replaced := []string{"limits", "set", "--entity", "acme", "--resource", "gpt", "--limit", "rpm=150/min", "--limit", "usd=7.5/month@UTC"}
+	for name, c := range map[string]struct {
+		did  [][]string
+		want string // budget that stays; that of factor 1 where it is scaled
+	}{
+		"the same amount":                 {[][]string{all, patch("usd=7.5/month@UTC")}, "$5"},
+		"all of the level":                {[][]string{all, replaced}, "$5"},
+		"another amount":                  {[][]string{all, patch("usd=9/month@UTC")}, "$9"},
+		"back by way of another":          {[][]string{all, patch("usd=9/month@UTC"), patch("usd=7.5/month@UTC")}, "$7.5"},
+		"a budget that was not scaled":    {[][]string{scale, patch("usd=7.5/month@UTC")}, "$7.5"},
+		"the amount of factor 1":          {[][]string{all, patch("usd=5/month@UTC")}, "$5"},
+		"a level that was deleted before": {[][]string{all, {"limits", "delete", "--entity", "acme", "--resource", "gpt"}, replaced}, "$7.5"},
+	} {
+		for _, lost := range []bool{false, true} {
+			o := newScaleOffice(t)
+			for _, args := range c.did {
+				o.do("olga", args...)
+			}
+			args := []string{"limits", "scale", "1", "-f", "outage.yaml", "--yes", "--budgets"}
+			if lost {
+				check.Fatal(t, "Remove()", os.Remove("outage.yaml"))
+				args = append(args, "--rebuild")
+			}
+			r := o.do("pete", args...)
+			if got := o.do("pete", "limits", "get", "--entity", "acme", "--resource", "gpt").stdout; !strings.Contains(got, c.want+" ") {
+				t.Errorf("%s, file lost: %t: the limits are\n%s, want a budget of %s", name, lost, got, c.want)
+			}
+			const warned = " was changed by olga since, and stays"
+			if got := strings.Contains(r.stderr, warned); got != (!lost && c.want != "$5") {
+				t.Errorf("%s, file lost: %t: it says %q, want a warning: %t", name, lost, r.stderr, !got)
+			}
+		}
+	}
 }
 
 // TestScaleOfRotatedEntity restores the limits of an entity that took the place of one while that was scaled.

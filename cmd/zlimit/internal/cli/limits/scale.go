@@ -34,10 +34,8 @@ type scaling struct {
 	Entity   string        `json:"entity,omitempty"`
 	Before   zlimit.Limit  `json:"before"`
 	After    zlimit.Limit  `json:"after"`
-	Foreign  bool          `json:"changed_since,omitempty"` // before is neither the limit of factor 1 nor a multiple that scale made
 
-	at    zlimit.Level
-	first zlimit.Limit
+	at zlimit.Level
 }
 
 // A scalePlan is what scaling changes, and what it leaves as it is.
@@ -45,6 +43,7 @@ type scalePlan struct {
 	changes []scaling
 	missing []string // levels and limits that are stored, and not in the file
 
+	foreign  []foreign
 	followed []string // levels of entities that took the place of one of the file
 	kept     int      // quotas that keep the amount of the file
 	managed  int      // levels that a file of limits manages, and that are other than that file has them
@@ -79,8 +78,8 @@ on: it adds nothing to what a bucket has left now, and nothing at all to a
 prepaid one. zlimit bucket top-up adds to a bucket now. A lowered amount cuts
 what is left with the next request.
 
-Levels and limits that FILE lacks stay as they are. The command notes both, and
-warns of limits that others have changed since. A file of limits that declares
+Levels and limits that FILE lacks stay as they are, and so do limits that others
+have changed since, as audit events say. The command notes both. A file of limits that declares
 the levels would undo the scaling: zlimit limits apply refuses that, names the
 author and the time of the scaling, and takes --undo-scaling. A deployment by
 CloudFormation does not refuse: scale again afterwards.`,
@@ -195,11 +194,12 @@ func (f *limitsFile) loadOrImport(sh *shell.Shell, cmd *cobra.Command, dsn strin
 		return nil, f.checkStore(sh, dsn)
 	}
 	var unsupported []zlimit.Stored
-	var scaled []provision.ScaledLevel
+	var scaled []provision.History
 	d, err := shell.Perform(cmd.Context(), sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (d *declaration.Declaration, err error) {
 		if d, unsupported, err = p.Import(ctx); err == nil {
-			scaled, err = p.Scaled(ctx, levelsOf(provision.Declared(d)))
+			scaled, err = p.Histories(ctx, levelsOf(provision.Declared(d)))
 		}
+		scaled = provision.Scaled(scaled)
 		return d, err
 	}))
 	if err != nil {
@@ -273,6 +273,10 @@ func (p *scalePlan) add(of *scaledFrom, files *zlimit.ManagedSet, factor *big.Ra
 			p.missing = append(p.missing, stored.Level.String()+" "+before.Name)
 			continue
 		}
+		if by, is := of.changed(&before, &limits[i], made); is {
+			p.foreign = append(p.foreign, foreign{stored.Level, before, limits[i], by})
+			continue
+		}
 		after := limits[i]
 		if budgets || after.Resets == "" && after.Session == 0 {
 			if after, err = scaledLimit(after, factor); err != nil {
@@ -283,23 +287,13 @@ func (p *scalePlan) add(of *scaledFrom, files *zlimit.ManagedSet, factor *big.Ra
 		}
 		scaled = scaled || after.String() != limits[i].String()
 		if after.String() != before.String() {
-			p.changes = append(p.changes, scaling{
-				stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, isForeign(before, limits[i], made), stored.Level, limits[i],
-			})
+			p.changes = append(p.changes, scaling{stored.Level.Source(), stored.Level.Resource, stored.Level.Entity, before, after, stored.Level})
 		}
 	}
 	if scaled && files.Has(stored) {
 		p.managed++
 	}
 	return nil
-}
-
-// isForeign reports whether a limit is neither that of factor 1 nor one that scale made of it.
-func isForeign(before, first zlimit.Limit, made []*big.Rat) bool {
-	return before.String() != first.String() && !slices.ContainsFunc(made, func(f *big.Rat) bool {
-		scaled, err := scaledLimit(first, f)
-		return err == nil && scaled.String() == before.String()
-	})
 }
 
 // scaleLevel changes limits of one level, unless someone else has changed them since they were read.

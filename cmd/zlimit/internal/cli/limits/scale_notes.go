@@ -15,7 +15,7 @@ import (
 // maxNoted is the most names in a note.
 const maxNoted = 5
 
-// note notes what the plan leaves as it is, and warns of limits that it overwrites though others have changed them.
+// note notes what the plan leaves as it is, and warns of limits that others have changed.
 func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
 	if len(p.missing) > 0 {
 		sh.Note(fmt.Sprintf("note: not in %s, and left as stored: %s", file, countedNames(p.missing)))
@@ -34,11 +34,13 @@ func (p *scalePlan) note(sh *shell.Shell, file string, factor *big.Rat) {
 		sh.Note(fmt.Sprintf("note: %s managed by %s: limits apply refuses to undo the scaling until limits scale 1; other provisioners undo it",
 			show.Counted(p.managed, "level"), cmp.Or(p.manager, "a file of limits")))
 	}
-	for i := range p.changes {
-		if c := &p.changes[i]; c.Foreign {
-			sh.Note(fmt.Sprintf("warning: %v: %v was changed since: it is neither the %s of %s nor what limits scale made of that; it becomes %s",
-				c.at, c.Before, rateOf(c.first), file, rateOf(c.After)))
+	for i := range p.foreign {
+		f := &p.foreign[i]
+		by := ""
+		if f.by.By != "" {
+			by = " by " + f.by.By
 		}
+		sh.Note(fmt.Sprintf("warning: %v: %v was changed%s since, and stays: %s has %s; set it to that to scale it again", f.at, f.is, by, file, rateOf(f.first)))
 	}
 }
 

@@ -19,6 +19,30 @@ type scaledFrom struct {
 	known  bool // the file has the level
 	first  []zlimit.Limit
 	former string // the entity that the file names for it; "" for its own
+	past   provision.History
+}
+
+// A foreign limit was changed by others since the file was written.
+type foreign struct {
+	at        zlimit.Level
+	is, first zlimit.Limit
+	by        provision.Drift // the zero value where that is not known
+}
+
+// changed reports whether a limit was changed by others, and by whom: it is neither that of factor 1, nor did scale make it last. Where events do not
+// say who made it, it must be a multiple that scale has made.
+func (of *scaledFrom) changed(is, first *zlimit.Limit, made []*big.Rat) (by provision.Drift, yes bool) {
+	_, multiplied := of.past.First[is.Name]
+	if is.String() == first.String() || multiplied {
+		return by, false
+	}
+	if by, yes = of.past.Others[is.Name]; yes {
+		return by, true
+	}
+	return by, !slices.ContainsFunc(made, func(f *big.Rat) bool {
+		scaled, err := scaledLimit(*first, f)
+		return err == nil && scaled.String() == is.String()
+	})
 }
 
 // scaledLevels returns the stored levels, with what a file has of them. An entity that took the place of one of the file has the limits of that
@@ -50,7 +74,7 @@ func scaledLevels(ctx context.Context, l *zlimit.RateLimiter, p *provision.Provi
 		if known && at != stored.Level {
 			former = at.Entity
 		}
-		of = append(of, scaledFrom{stored, known, limits, former})
+		of = append(of, scaledFrom{stored: stored, known: known, first: limits, former: former})
 	}
 	return of, nil
 }
@@ -62,7 +86,8 @@ func levelsOf(stored []zlimit.Stored) (levels []zlimit.Level) {
 	return levels
 }
 
-// checkScaled refuses levels that another file has scaled: the file is another one by its name, or if it lacks the factor.
+// checkScaled reads the histories of levels, and refuses those that another file has scaled: the file is another one by its name, or if it lacks the
+// factor.
 func (f *limitsFile) checkScaled(ctx context.Context, p *provision.Provisioner, of []scaledFrom, made []*big.Rat) error {
 	levels := []zlimit.Level{}
 	for i := range of {
@@ -70,11 +95,18 @@ func (f *limitsFile) checkScaled(ctx context.Context, p *provision.Provisioner, 
 			levels = append(levels, of[i].stored.Level)
 		}
 	}
-	scaled, err := p.Scaled(ctx, levels)
+	all, err := p.Histories(ctx, levels)
 	if err != nil {
 		return err
 	}
-	scaled = slices.DeleteFunc(scaled, func(s provision.ScaledLevel) bool {
+	next := 0
+	for i := range of {
+		if of[i].known {
+			of[i].past = all[next]
+			next++
+		}
+	}
+	scaled := slices.DeleteFunc(provision.Scaled(all), func(s provision.History) bool {
 		factor, ok := ratOf(s.Scaling.Factor)
 		return s.Scaling.File == filepath.Base(f.path) && ok && slices.ContainsFunc(made, func(m *big.Rat) bool { return m.Cmp(factor) == 0 })
 	})
@@ -85,7 +117,7 @@ func (f *limitsFile) checkScaled(ctx context.Context, p *provision.Provisioner, 
 }
 
 // scaledAlready says which files levels are scaled by, and how to go on.
-func (f *limitsFile) scaledAlready(scaled []provision.ScaledLevel) error {
+func (f *limitsFile) scaledAlready(scaled []provision.History) error {
 	scalings := provision.ScalingsOf(scaled)
 	of, is := scalings[0].File, "is another file, and would take multiplied limits for limits of factor 1"
 	switch {
@@ -100,11 +132,11 @@ func (f *limitsFile) scaledAlready(scaled []provision.ScaledLevel) error {
 }
 
 // rebuilt returns the levels of a lost file: all but those that another file has scaled, with the limits of factor 1. It also returns the factors.
-func (f *limitsFile) rebuilt(scaled []provision.ScaledLevel) (levels []zlimit.Stored, made []*big.Rat, err error) {
+func (f *limitsFile) rebuilt(scaled []provision.History) (levels []zlimit.Stored, made []*big.Rat, err error) {
 	if len(scaled) == 0 {
 		return nil, nil, shell.Usagef("limits scale: no level is scaled, so there is nothing to rebuild %s from", f.path)
 	}
-	by := map[zlimit.Level]*provision.ScaledLevel{}
+	by := map[zlimit.Level]*provision.History{}
 	for i := range scaled {
 		s := &scaled[i]
 		by[s.Level] = s
