@@ -86,6 +86,10 @@ func (p *place) becoming() error {
 	return p.refuse("is becoming the new ID of %s, and gets what that has: run zlimit entity rotate %s %s first", p.from, p.from, p.entity)
 }
 
+func (p *place) getting() error {
+	return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first, and name %s then", p.to, p.entity, p.to, p.to)
+}
+
 func (p *place) has() error { return p.refuse("has the new ID %s: name that one", p.to) }
 
 // CheckBucket returns a [*zlimit.ValidationError] if a top-up or a reset of a bucket of an entity has no effect: the entity has a new ID, or is
@@ -93,12 +97,12 @@ func (p *place) has() error { return p.refuse("has the new ID %s: name that one"
 func CheckBucket(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
 	p, err := placeOf(ctx, l, entity)
 	if err == nil && p.known && p.stage == StageOpening && p.from == "" {
-		return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first, and name %s then", p.to, p.entity, p.to, p.to)
+		return p.getting()
 	}
 	return p.change(err)
 }
 
-// CheckLimits returns a [*zlimit.ValidationError] if limits or children that an entity gets have no effect: the entity has a new ID, or is
+// CheckLimits returns a [*zlimit.ValidationError] if limits, children or a parent that an entity gets have no effect: the entity has a new ID, or is
 // becoming the new ID of another one, whose limits it gets. It costs as much as [CheckBucket]. A level without an entity has none.
 func CheckLimits(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
 	p, err := placeOf(ctx, l, entity)
@@ -114,6 +118,32 @@ func (p *place) change(err error) error {
 		return p.becoming()
 	case p.done():
 		return p.has()
+	default:
+		return nil
+	}
+}
+
+// CheckRelease returns a [*zlimit.ValidationError] if the metadata of an entity must go on naming its new ID: the record of that says so, too. Without
+// such a record, a rotation was interrupted, and its new ID is that of something else by now. It costs as much as [CheckBucket].
+func CheckRelease(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
+	p, err := placeOf(ctx, l, entity)
+	if err == nil && p.known {
+		return p.refuse("has the new ID %s: its metadata goes on saying so", p.to)
+	}
+	return err
+}
+
+// CheckDelete returns a [*zlimit.ValidationError] if an entity must not be deleted: a rotation is under way, which carries over what it has. Afterwards
+// the switch of the old ID outlasts its record. It costs as much as [CheckBucket].
+func CheckDelete(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
+	p, err := placeOf(ctx, l, entity)
+	switch {
+	case err != nil:
+		return err
+	case p.from != "":
+		return p.becoming()
+	case p.to != "" && !p.done():
+		return p.getting()
 	default:
 		return nil
 	}

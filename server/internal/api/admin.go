@@ -71,8 +71,10 @@ func (h *handler) setParent(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	if err := successor.CheckLimits(c.r.Context(), c.limiter, parent); err != nil {
-		return nil, err
+	for _, entity := range []string{at.Entity, parent} {
+		if err := successor.CheckLimits(c.r.Context(), c.limiter, entity); err != nil {
+			return nil, err
+		}
 	}
 	return orError(c.limiter.Entities.SetParent(c.r.Context(), at.Entity, parent))
 }

@@ -101,6 +101,9 @@ func (c *call) updates() (func(change func(stored *zlimit.Config)) error, error)
 	}
 	check, err := c.condition()
 	return func(change func(stored *zlimit.Config)) error {
+		if err := successor.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
+			return err
+		}
 		return c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {
 			err := check(*stored)
 			if err == nil {
@@ -123,11 +126,6 @@ func (h *handler) putLimits(c *call) (any, error) {
 	}
 	if want.IsZero() {
 		return nil, invalid("limits", "", "must hold at least one limit; deleting is a call of its own")
-	}
-	if at, err := c.level(); err != nil {
-		return nil, err
-	} else if err := successor.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
-		return nil, err
 	}
 	if err := update(func(stored *zlimit.Config) {
 		*stored = want

@@ -177,13 +177,29 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	case r.unclaimed() != nil:
 		return r, r.unclaimed()
 	case r.new.ID == "":
-		return r, r.vacant(ctx)
+		err := r.vacant(ctx)
+		if err != nil {
+			if met, failed := r.met(ctx); met && failed == nil {
+				return begin(ctx, l, from, to, report, now)
+			}
+		}
+		return r, err
 	case r.new.Metadata[FromKey] != from:
 		return r, r.exists()
 	}
 	r.done.Resumed = r.new.Metadata[StageKey]
 	r.done.Repeated = r.done.Resumed == ""
 	return r, r.recall()
+}
+
+// met reports whether another run of the rotation has begun since this one has read the records of both entities.
+func (r *rotator) met(ctx context.Context) (bool, error) {
+	if r.old.Metadata[ToKey] == "" {
+		old, err := successor.Record(ctx, r.l, r.done.From)
+		return old.Metadata[ToKey] == r.done.To, err
+	}
+	e, err := successor.Record(ctx, r.l, r.done.To)
+	return e.Metadata[FromKey] == r.done.From, err
 }
 
 // vacant returns an error if the new entity, which has no record, has limits or buckets already, or if the old one has nothing at all.
@@ -257,17 +273,12 @@ func (r *rotator) meet(ctx context.Context) (err error) {
 	if r.new.Metadata[FromKey] != r.done.From {
 		return r.exists()
 	}
-	switch r.done.Resumed = r.new.Metadata[StageKey]; r.done.Resumed {
-	case "":
+	if r.done.Resumed = r.new.Metadata[StageKey]; r.done.Resumed == "" {
 		r.done.Repeated = true
 		_, err = r.l.Limits.LeaveSwitch(ctx, zlimit.Level{Entity: r.done.To}, nil)
 		return err
-	case stageJoining, stageOpening: // which may be done by both
-		return r.recall()
-	default:
-		reason := "is being made by another run: repeat the command once that has ended"
-		return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: reason}
 	}
+	return r.recall() // each stage may be done by both
 }
 
 // enter notes the next stage, "" for the end, and what that stage needs to know. Another run may have come further.

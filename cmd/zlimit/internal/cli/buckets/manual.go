@@ -108,6 +108,11 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 	if err != nil {
 		return err
 	}
+	if _, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+		return struct{}{}, successor.CheckBucket(ctx, l, r.Entity)
+	}); err != nil {
+		return err
+	}
 	about, scan := "resource "+r.Resource, sh.ScanCost(ctx)
 	if r.Resource == "" {
 		about, scan = "entity "+r.Entity, ""

@@ -144,12 +144,18 @@ move changes.`,
 					return shell.Usagef("entity update: --without %s and --metadata %s exclude each other", key, key)
 				}
 			}
+			release := slices.Contains(without, successor.ToKey) // the ID that a rotation has claimed
 			for _, key := range slices.Concat(without, slices.Sorted(maps.Keys(given))) {
-				if successor.IsKey(key) {
+				if successor.IsKey(key) && (!release || key != successor.ToKey) {
 					return shell.Usagef("entity update: metadata %s is what entity rotate keeps of a rotation, and not to be changed", key)
 				}
 			}
 			updated, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (e zlimit.Entity, err error) {
+				if release {
+					if err := successor.CheckRelease(ctx, l, args[0]); err != nil {
+						return e, err
+					}
+				}
 				for range updateTries {
 					if e, err = l.Entities.Get(ctx, args[0]); err != nil {
 						return e, err
@@ -303,13 +309,17 @@ func deleteCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Delete an entity: its record, limits, buckets and usage",
 		Long: `Delete shows what an entity has, asks, and deletes the record, the limits, the
 buckets and the usage of the entity. Its audit events stay. An entity with
-children is not deleted. A deletion that was interrupted is finished by running
+children is not deleted, nor one that is being rotated. One that is disabled
+stays so. A deletion that was interrupted is finished by running
 it again: the record goes last.`,
 		Example: `  zlimit entity delete key-1
   zlimit entity delete key-1 --yes`,
 		Args: shell.Takes("ENTITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			inv, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (inventory, error) {
+				if err := successor.CheckDelete(ctx, l, args[0]); err != nil {
+					return inventory{}, err
+				}
 				return inventoryOf(ctx, l, args[0])
 			})
 			if err != nil {

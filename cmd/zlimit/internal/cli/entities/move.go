@@ -41,8 +41,10 @@ process immediately. If the command is interrupted, run it again.`,
 				return shell.Usagef("entity move: --parent \"\" names no entity; --no-parent moves the entity to none")
 			}
 			report, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SwitchReport, error) {
-				if err := successor.CheckLimits(ctx, l, parent); err != nil {
-					return zlimit.SwitchReport{}, err
+				for _, entity := range []string{args[0], parent} {
+					if err := successor.CheckLimits(ctx, l, entity); err != nil {
+						return zlimit.SwitchReport{}, err
+					}
 				}
 				return l.Entities.SetParent(ctx, args[0], parent)
 			})

@@ -317,6 +317,9 @@ misspelt name is noticed; with --if-present it does not.`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				if err := successor.CheckLimits(ctx, l, at.Entity); err != nil {
+					return struct{}{}, err
+				}
 				if stored, err := l.Limits.Get(ctx, at.Level); err != nil {
 					return struct{}{}, err
 				} else if stored.IsZero() && !ifPresent {

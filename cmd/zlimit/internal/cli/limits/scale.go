@@ -79,10 +79,11 @@ prepaid one. zlimit bucket top-up adds to a bucket now. A lowered amount cuts
 what is left with the next request.
 
 Levels and limits that FILE lacks stay as they are, and so do limits that others
-have changed since, as audit events say. The command notes both. A file of limits that declares
-the levels would undo the scaling: zlimit limits apply refuses that, names the
-author and the time of the scaling, and takes --undo-scaling. A deployment by
-CloudFormation does not refuse: scale again afterwards.`,
+have changed since, as audit events say. The command notes both. A file of
+limits that declares the levels would undo the scaling: zlimit limits apply
+refuses that, names the author and the time of the scaling, and takes
+--undo-scaling. A deployment by CloudFormation does not refuse: scale again
+afterwards.`,
 		Example: `  zlimit limits scale 3/2 -f limits-before.yaml
   zlimit limits scale 1 -f limits-before.yaml --yes
   zlimit limits scale 1 -f lost.yaml --rebuild --yes`,
