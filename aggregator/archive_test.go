@@ -23,6 +23,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -165,9 +166,7 @@ func TestArchive(t *testing.T) {
 			{line("C", "2026-01-02T00:00:00Z")},
 			{line("E", "some time ago")},
 		}
-		if diff := cmp.Diff(wantLines, lines); diff != "" {
-			t.Errorf("lines (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "lines", wantLines, lines)
 		for _, l := range slices.Concat(lines...) {
 			if !json.Valid([]byte(l)) {
 				t.Errorf("line is not JSON: %s", l)
@@ -175,9 +174,7 @@ func TestArchive(t *testing.T) {
 		}
 		slices.Reverse(changes)
 		mustApply(t, a, slices.Concat(changes, changes)...)
-		if diff := cmp.Diff(first, objects()); diff != "" {
-			t.Errorf("objects after a replay (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "objects after a replay", first, objects())
 	})
 }
 

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -30,7 +29,5 @@ func TestObserver(t *testing.T) {
 	want := Batch{Changes: 5, Counted: 2, Unreadable: 1, Writes: 3, Archived: 1, Took: 2 * time.Hour}
 	failed := want
 	failed.Failed, failed.Took = 2, time.Hour // without tending
-	if diff := cmp.Diff([]Batch{want, want, failed}, got); diff != "" {
-		t.Errorf("batches (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "batches", []Batch{want, want, failed}, got)
 }

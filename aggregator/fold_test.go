@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -57,9 +56,7 @@ func TestConsumption(t *testing.T) {
 			[]bucket.Amount{{Limit: "a", Tokens: -3}},
 		},
 	} {
-		if diff := cmp.Diff(c.want, consumption(c.before, c.after)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		compare.Equal(t, name, c.want, consumption(c.before, c.after))
 	}
 }
 
@@ -86,9 +83,7 @@ func TestWindows(t *testing.T) {
 		"r#2026-03":              {"rpm": "23", "total_events": "4"},
 		"r#2026-04":              {"rpm": "8", "total_events": "1"},
 	}
-	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 }
 
 // TestSnapshotItem looks at a whole item.

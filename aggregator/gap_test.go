@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	memorystore "github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -59,9 +58,7 @@ func TestGapsAreInCompleteness(t *testing.T) {
 		{Kind: zlimit.GapUncounted, From: noon, To: noon.Add(time.Hour)},
 		{Kind: zlimit.GapLost, From: noon.Add(2 * time.Hour), To: now},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Completeness() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Completeness()", want, got)
 	for _, test := range []struct {
 		from, to int
 		want     bool

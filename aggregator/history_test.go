@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"flag"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -329,9 +331,7 @@ func TestCrashes(t *testing.T) {
 					t.Fatalf("the month is %v", f)
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("a crash at write %d, written %t (-want +got):\n%s", crash, written, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("a crash at write %d, written %t", crash, written), want, got)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -126,9 +127,7 @@ func TestDecodeRecord(t *testing.T) {
 		t.Fatalf("decodeRecord() = %v, %v; want %v", got, err, want)
 	}
 	got.Old, want.Old = nil, nil
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("decodeRecord() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "decodeRecord()", want, got)
 	r.UserIdentity.Type = "User"
 	if got, _ := decodeRecord(r); got.Expired {
 		t.Error("decodeRecord() takes a deletion by a user for an expiry")
@@ -151,9 +150,7 @@ func TestHandler(t *testing.T) {
 	if err != nil || len(response.BatchItemFailures) != 0 {
 		t.Errorf("Handler() = %v, %v", response, err)
 	}
-	if diff := cmp.Diff(figuresOf(figures{"rpm": "2", "tpm": "5", "total_events": "2"}), snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", figuresOf(figures{"rpm": "2", "tpm": "5", "total_events": "2"}), snapshotsOf(t, a, "e"))
 }
 
 // runtime is Lambda's runtime API: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html.
@@ -288,9 +285,7 @@ func TestLambda(t *testing.T) {
 	}
 	faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "UpdateItem", When: hit("ENTITY#other")})
 	answered = r.invoke(call{eventOf(t, mixed...), time.Minute})
-	if diff := cmp.Diff([]string{"100"}, answered.failures(t)); diff != "" {
-		t.Errorf("failures where one entity cannot be written (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "failures where one entity cannot be written", []string{"100"}, answered.failures(t))
 	faults.Clear()
 	answered = r.invoke(call{eventOf(t, mixed[1:]...), time.Minute})
 	if got := answered.failures(t); len(got) != 0 {
@@ -309,12 +304,8 @@ func TestLambda(t *testing.T) {
 	if got := answered.failures(t); len(got) != 0 {
 		t.Errorf("failures of all changes = %q", got)
 	}
-	if diff := cmp.Diff(figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"}), snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(figuresOf(figures{"rpm": "1", "total_events": "1"}), snapshotsOf(t, a, "other")); diff != "" {
-		t.Errorf("snapshots of the other entity (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"}), snapshotsOf(t, a, "e"))
+	compare.Equal(t, "snapshots of the other entity", figuresOf(figures{"rpm": "1", "total_events": "1"}), snapshotsOf(t, a, "other"))
 }
 
 // TestInvalidEnvironment ends the program when it is not configured.

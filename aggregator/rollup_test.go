@@ -8,11 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -38,9 +37,7 @@ var after = noon.Add(46 * time.Minute)
 // expectFigures compares all snapshots of entity e.
 func expectFigures(t *testing.T, what string, s zlimit.Store, want map[string]figures) {
 	t.Helper()
-	if diff := cmp.Diff(want, snapshotsOf(t, newAggregator(t, s), "e")); diff != "" {
-		t.Errorf("%s: snapshots (-want +got):\n%s", what, diff)
-	}
+	compare.Equal(t, fmt.Sprintf("%s: snapshots", what), want, snapshotsOf(t, newAggregator(t, s), "e"))
 }
 
 // sum returns the figures of n changes of busy.
@@ -161,9 +158,7 @@ func TestRollUpCrashes(t *testing.T) {
 					t.Fatalf("the month is %v", f)
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("a crash at write %d, written %t (-want +got):\n%s", crash, written, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("a crash at write %d, written %t", crash, written), want, got)
 			if left := dueHours(t, s); len(left) > 0 {
 				t.Errorf("a crash at write %d, written %t: there are still %v", crash, written, left)
 			}

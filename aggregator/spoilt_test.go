@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -71,9 +70,7 @@ func TestSpoiltDay(t *testing.T) {
 	var log bytes.Buffer
 	roll(t, s, after.Add(time.Hour), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	got := snapshotsOf(t, newAggregator(t, s), "e")
-	if diff := cmp.Diff([]figures{sum(1), sum(2)}, []figures{got["r#2026-03-31"], got["r#2026-03"]}); diff != "" {
-		t.Errorf("day and month (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "day and month", []figures{sum(1), sum(2)}, []figures{got["r#2026-03-31"], got["r#2026-03"]})
 	if left := dueHours(t, s); len(left) > 0 {
 		t.Errorf("there are still %v", left)
 	}

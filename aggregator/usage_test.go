@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -12,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -69,9 +69,7 @@ func TestUsageCosts(t *testing.T) {
 		}
 	}
 	want := figuresOf(figures{"rpm": "200", "tpm": "500", "total_events": "200"})
-	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 }
 
 // TestSeveralShards counts the changes of all shards of a bucket with one write of each snapshot, which stays small.
@@ -92,9 +90,7 @@ func TestSeveralShards(t *testing.T) {
 		}
 		mustApply(t, a, changes[10:40]...)
 		want := figuresOf(figures{"rpm": "32", "total_events": "64"})
-		if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-			t.Errorf("snapshots (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 	})
 }
 
@@ -112,9 +108,7 @@ func TestRemainder(t *testing.T) {
 			t.Errorf("apply() made %d writes, want %d", f.writes, want)
 		}
 		want := figuresOf(figures{"rpm": "20", "tpm": "50", "total_events": "20"})
-		if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-			t.Errorf("snapshots (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 	})
 }
 
@@ -132,9 +126,7 @@ func TestLaterStream(t *testing.T) {
 	mustApply(t, a, streams[1]...)
 	mustApply(t, a, streams[0]...)
 	want := figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"})
-	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 }
 
 // TestConcurrentAggregators lets several aggregators do the same work at the same time.
@@ -154,9 +146,7 @@ func TestConcurrentAggregators(t *testing.T) {
 		}
 		wg.Wait()
 		want := figuresOf(figures{"rpm": "60", "tpm": "150", "total_events": "60"})
-		if diff := cmp.Diff(want, snapshotsOf(t, newAggregator(t, s), "e")); diff != "" {
-			t.Errorf("snapshots (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "snapshots", want, snapshotsOf(t, newAggregator(t, s), "e"))
 	})
 }
 
@@ -190,9 +180,7 @@ func TestFailedWrite(t *testing.T) {
 	mustApply(t, a, changes[2:]...)
 	for _, entity := range []string{"a", "b", "c"} {
 		want := figuresOf(figures{"rpm": "1", "total_events": "1"})
-		if diff := cmp.Diff(want, snapshotsOf(t, a, entity)); diff != "" {
-			t.Errorf("snapshots of %s (-want +got):\n%s", entity, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("snapshots of %s", entity), want, snapshotsOf(t, a, entity))
 	}
 }
 
@@ -207,9 +195,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	mustApply(t, a, busy(10)...)
 	want := figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"})
-	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 	f.writes, f.fault = 0, func(int) (bool, error) { return false, errLost }
 	if errs := a.apply(context.Background(), busy(1)); !errors.Is(errs[0], errLost.Err) || f.writes != 3*maxWriteTries {
 		t.Errorf("apply() = %v after %d writes, want %v after %d", errs, f.writes, errLost, 3*maxWriteTries)
@@ -226,9 +212,7 @@ func TestLostRepliesOnTheNetwork(t *testing.T) {
 		t.Fatalf("%d replies were lost, want 3", n)
 	}
 	want := figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"})
-	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 }
 
 func TestApplyAfterItsTime(t *testing.T) {
@@ -254,9 +238,7 @@ func TestUnreadableItems(t *testing.T) {
 	}
 	mustApply(t, a, changes...)
 	want := figuresOf(figures{"rpm": "2", "tpm": "5", "total_events": "2"})
-	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-		t.Errorf("snapshots (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 	for _, want := range []string{"b_rpm_tc: want N, got S", "limit=window"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("log = %s, want %q in it", log.String(), want)
@@ -339,9 +321,7 @@ func TestRetentionIsTakenBack(t *testing.T) {
 			if retention > 0 {
 				want = []int64{0, noon.Truncate(24 * time.Hour).Add(24*time.Hour + retention).Unix(), noon.Truncate(time.Hour).Add(time.Hour + retention).Unix()}
 			}
-			if diff := cmp.Diff(want, expiries(a)); diff != "" {
-				t.Errorf("times of expiry with a retention of %v (-want +got):\n%s", retention, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("times of expiry with a retention of %v", retention), want, expiries(a))
 		}
 	})
 }
@@ -368,9 +348,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 			if retention == 0 || !store.Of(s).Partitioned() {
 				want = append(want, "2026-03-31T12:00:00Z")
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("in the index with a retention of hours of %v (-want +got):\n%s", retention, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("in the index with a retention of hours of %v", retention), want, got)
 		}
 	})
 }
@@ -389,9 +367,7 @@ func TestHugeTotals(t *testing.T) {
 		mustApply(t, a, huge[:5]...)
 		mustApply(t, a, huge...)
 		want := figuresOf(figures{"tpm": "27670116110564327.424", "total_events": "6"}) // 6·2^62 thousandths
-		if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
-			t.Errorf("snapshots (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "snapshots", want, snapshotsOf(t, a, "e"))
 		other := shard(0)
 		other.Entity = "other"
 		mustApply(t, a, store.Change{Key: keyOf(other), Sequence: sequence(100), At: noon, New: item(other, map[string]int64{"tpm": 1000})})
@@ -408,9 +384,7 @@ func TestHugeTotals(t *testing.T) {
 			check.Fatal(t, "Snapshots()", err)
 			reported[snapshot.Entity] = snapshot.Consumed["tpm"]
 		}
-		if diff := cmp.Diff(map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, reported); diff != "" {
-			t.Errorf("consumption (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "consumption", map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, reported)
 		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily})
 		if err != nil || sum.Limits[0].Total != math.MaxInt64 {
 			t.Errorf("Summary() = %+v, %v; want the most that a total can be", sum, err)

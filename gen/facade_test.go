@@ -20,6 +20,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/source"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
@@ -97,9 +98,7 @@ func TestFacadeGolden(t *testing.T) {
 				return
 			}
 			want := gentest.Outputs(archive, isCore)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "outputs differ from the golden files; -update rewrites them", want, got)
 			for path, content := range got {
 				check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(content), 0o644))
 			}
@@ -170,9 +169,7 @@ func TestUnfinishedCore(t *testing.T) {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(text), 0o644))
 	}
 	got := check.Call(facadeOf(t, filepath.Join(dir, "zlimit"))).Must(t, "facadeOf()")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outputs differ (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "outputs differ", want, got)
 }
 
 // TestFacadeIsPure emits the files of one facade repeatedly.

@@ -32,6 +32,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/source"
 	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 )
 
@@ -72,9 +73,7 @@ func TestGolden(t *testing.T) {
 				return
 			}
 			want := gentest.Outputs(archive, isInput)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "outputs differ from the golden files; -update rewrites them", want, got)
 		})
 	}
 }

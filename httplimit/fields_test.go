@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/httplimit"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -49,9 +50,7 @@ func TestFieldsTellTheLevel(t *testing.T) {
 		if i == 1 {
 			var problem httplimit.Problem
 			check.Fatal(t, "Decode()", json.NewDecoder(got.Body).Decode(&problem))
-			if diff := cmp.Diff([]string{"parent:rpm"}, problem.ViolatedPolicies); diff != "" {
-				t.Errorf("violated policies (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "violated policies", []string{"parent:rpm"}, problem.ViolatedPolicies)
 		}
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/httplimit"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -61,9 +60,7 @@ func TestLimitsOfProblems(t *testing.T) {
 		`{"policy":"parent:rpm","capacity":20,"available":-3,"requested":2,"exceeded":true,"retry_after_seconds":15},` +
 		`{"policy":"rpd","capacity":5,"available":5,"requested":2,"exceeded":false,"resets_at":"2026-12-01T00:00:00Z"},` +
 		`{"policy":"tpd","capacity":5,"available":5,"requested":9,"exceeded":true}],"outcome":"none"}`
-	if diff := cmp.Diff(want, string(body)); diff != "" {
-		t.Errorf("body (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "body", want, string(body))
 }
 
 // TestProblemOfPrepaid refuses a request until a prepaid limit is topped up, with the status of a limit and no time.

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/quota"
 )
 
@@ -368,9 +367,7 @@ func TestHooksSeeEveryStep(t *testing.T) {
 	other := check.Call(l.Reserve(ctx, quota.Request{Model: "other"})).Must(t, "Reserve()")
 	_ = other.Settle(ctx, 1, 1)
 	want := []string{"allowed", "reserved", "denied by rpm", "denied by rpm", "cancelled", "recorded", "reserved", "settled"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events differ (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "events differ", want, got)
 }
 
 // In TestConcurrentReservationsNeverExceed, 20 goroutines race for the last places of a model and of its keys, while

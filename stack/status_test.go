@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -32,9 +31,7 @@ func TestStatus(t *testing.T) {
 	if err != nil || !slices.Contains(st.Alarms, stack.AlarmStatus{Name: "limits-aggregator-lag", State: "ALARM"}) {
 		t.Errorf("Status() = %+v, %v, want an alarm", st, err)
 	}
-	if diff := cmp.Diff([]stack.Drift{{Resource: "Log", Status: "MODIFIED", Properties: []string{"RetentionInDays"}}}, st.Drift); diff != "" {
-		t.Errorf("drift (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "drift", []stack.Drift{{Resource: "Log", Status: "MODIFIED", Properties: []string{"RetentionInDays"}}}, st.Drift)
 	for name, want := range map[string]string{
 		"DescribeTable": "table: ", "ListEventSourceMappings": "stream: ", "GetMetricStatistics": "stream: lag: ", "GetQueueAttributes": "dead letters: ",
 		"DescribeAlarms": "alarms: ", "DetectStackDrift": "drift: ", "DescribeStackResources": "list the resources",

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -29,9 +28,7 @@ func TestAcquireTakesAllLimitsOrNone(t *testing.T) {
 			},
 			{Entity: "key-1", Resource: "gpt-4", Limit: zlimit.PerMinute("rpm", 10), Available: 9, Requested: 1},
 		}
-		if diff := cmp.Diff(want, e.Statuses); diff != "" {
-			t.Errorf("statuses (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "statuses", want, e.Statuses)
 		if e.RetryAfter() != 6*time.Second || e.RetryAfterHeader() != "6" || !e.Possible() || len(e.Violations()) != 1 {
 			t.Errorf("RetryAfter() = %v, RetryAfterHeader() = %q, Possible() = %v, Violations() = %v",
 				e.RetryAfter(), e.RetryAfterHeader(), e.Possible(), e.Violations())

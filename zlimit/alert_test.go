@@ -10,10 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -90,9 +89,7 @@ func TestBudgetAlerts(t *testing.T) {
 			for _, id := range want {
 				once[id] = 1
 			}
-			if diff := cmp.Diff(once, n.take()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", what, diff)
-			}
+			compare.Equal(t, what, once, n.take())
 		}
 		use(0, "day", 49)
 		use(0, "rate", 100)
@@ -215,9 +212,7 @@ func TestBudgetAlertOfEachWay(t *testing.T) {
 				synctest.Wait()
 				since := strconv.FormatInt(time.Now().UTC().Truncate(24*time.Hour).UnixMilli(), 10)
 				want := map[string]int{"key/gpt/day/" + since + "/50": 1, "team/gpt/day/" + since + "/50": 1}
-				if diff := cmp.Diff(want, got.take()); diff != "" {
-					t.Errorf("alerts (-want +got):\n%s", diff)
-				}
+				compare.Equal(t, "alerts", want, got.take())
 			})
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os/user"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -133,9 +135,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			for i := range want {
 				want[i].Entity, want[i].Principal = entity, "arn:aws:iam::1:user/Žofie"
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("events of %s (-want +got):\n%s", entity, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("events of %s", entity), want, got)
 		}
 	})
 }
@@ -505,7 +505,5 @@ func TestEventsOfOthers(t *testing.T) {
 			"set": []any{"a", "b"}, "list": []any{"x", map[string]any{}},
 		},
 	}}
-	if diff := cmp.Diff(want, events(t, l, "e", zlimit.AuditQuery{})); diff != "" {
-		t.Errorf("Events() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Events()", want, events(t, l, "e", zlimit.AuditQuery{}))
 }

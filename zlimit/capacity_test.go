@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -68,9 +69,7 @@ func TestCapacity(t *testing.T) {
 				t.Errorf("Buckets(gpt-4) yields %+v", b)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("Buckets() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Buckets()", want, got)
 
 		sum := check.Call(l.Usage.Capacity(ctx, "gpt-4")).Must(t, "Usage.Capacity()")
 		wantSum := zlimit.Capacity{
@@ -81,9 +80,7 @@ func TestCapacity(t *testing.T) {
 			},
 			Coverage: zlimit.Coverage{Complete: !l.Table().Partitioned()},
 		}
-		if diff := cmp.Diff(wantSum, sum); diff != "" {
-			t.Errorf("Capacity() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Capacity()", wantSum, sum)
 		tpd, ok := sum.Limit("tpd")
 		if got, want := tpd.Utilization(), 1-120_000.023/122_000; !ok || got < want-1e-9 || got > want+1e-9 {
 			t.Errorf("Utilization() = %v, want %v", got, want)
@@ -162,9 +159,7 @@ func TestBucketWhoseLimitsChange(t *testing.T) {
 				got = append(got, fmt.Sprintf("%s %d/%d", s.Limit.Name, s.Available, s.Limit.Capacity))
 			}
 			// The share of a capacity of 6 is 3; a new limit starts full.
-			if diff := cmp.Diff([]string{"new 6/10", "rpm 5/6"}, got); diff != "" {
-				t.Errorf("bucket of %s (-want +got):\n%s", entity, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("bucket of %s", entity), []string{"new 6/10", "rpm 5/6"}, got)
 		}
 	}
 }

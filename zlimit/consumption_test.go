@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -38,9 +37,7 @@ func (*nothing) AppendAmounts(to []zlimit.Amount) []zlimit.Amount { return to }
 
 func TestAmountsAreAppendedInTheOrderOfTheirNames(t *testing.T) {
 	got := zlimit.Amounts{"tpm": 3, "rpm": 2, "a": 0}.AppendAmounts([]zlimit.Amount{{"z", 1}})
-	if diff := cmp.Diff([]zlimit.Amount{{"z", 1}, {"a", 0}, {"rpm", 2}, {"tpm", 3}}, got); diff != "" {
-		t.Errorf("AppendAmounts() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "AppendAmounts()", []zlimit.Amount{{"z", 1}, {"a", 0}, {"rpm", 2}, {"tpm", 3}}, got)
 }
 
 func TestConsumptionsOfAllKinds(t *testing.T) {
@@ -64,9 +61,7 @@ func TestConsumptionsOfAllKinds(t *testing.T) {
 				lease.Consume(ctx, test.more), lease.Adjust(test.correction), lease.Release(zlimit.Amounts{"tpm": 5}),
 				lease.Consume(ctx, nil), lease.Adjust(nil), lease.Release(nil),
 			))
-			if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 505}, lease.Consumed()); diff != "" {
-				t.Errorf("Consumed() (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "Consumed()", zlimit.Amounts{"rpm": 1, "tpm": 505}, lease.Consumed())
 			check.Fatal(t, "Commit()", lease.Commit(ctx))
 			if got := available(t, l, "tpm"); got != 495 {
 				t.Errorf("tpm has %d, want 495", got)
@@ -124,9 +119,7 @@ func TestConsumptionsAreValidated(t *testing.T) {
 		_, err = l.Acquire(context.Background(), ask(nothing))
 		checkInvalid(t, name, err, `invalid consume "": must name at least one limit`)
 	}
-	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
-		t.Errorf("Consumed() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Consumed()", zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed())
 	if got := l.Engine().Memory.Len(); got != 1 {
 		t.Errorf("%d buckets were looked for, want the one of the lease", got)
 	}
@@ -147,9 +140,7 @@ func TestAdjustIsAllOrNothing(t *testing.T) {
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 500}))
 	err := lease.Adjust(listed{{"tpm", 100}, {"rpm", -2}})
 	checkInvalid(t, "a correction below nothing", err, `invalid adjust[rpm] "-2": would leave the lease with less than nothing`)
-	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
-		t.Errorf("Consumed() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Consumed()", zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed())
 }
 
 // A selfish consumption hands out its own list instead of appending.

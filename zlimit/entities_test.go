@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
@@ -37,18 +38,14 @@ func TestEntities(t *testing.T) {
 		want := zlimit.Entity{
 			ID: "alice", Name: "alice", ParentID: "acme", Cascade: true, CreatedAt: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC),
 		}
-		if diff := cmp.Diff(want, alice); diff != "" {
-			t.Errorf("Create() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Create()", want, alice)
 		for _, e := range []zlimit.Entity{acme, alice, bob} {
 			got, err := l.Entities.Get(ctx, e.ID)
 			if diff := cmp.Diff(e, got); err != nil || diff != "" {
 				t.Errorf("Get(%s) = %v (-want +got):\n%s", e.ID, err, diff)
 			}
 		}
-		if diff := cmp.Diff([]zlimit.Entity{alice, bob}, collect(t, "Children()", l.Entities.Children(ctx, "acme"))); diff != "" {
-			t.Errorf("Children(acme) (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Children(acme)", []zlimit.Entity{alice, bob}, collect(t, "Children()", l.Entities.Children(ctx, "acme")))
 		for _, id := range []string{"alice", "nobody", "acm"} {
 			if got := collect(t, "Children()", l.Entities.Children(ctx, id)); got != nil {
 				t.Errorf("Children(%s) = %v, want none", id, got)
@@ -127,9 +124,7 @@ func TestEntityValidation(t *testing.T) {
 			t.Errorf("%s() of a bad ID = %v, want a ValidationError", name, err)
 		}
 	}
-	if diff := cmp.Diff(before, dump(t, l.Calls(), l.NS())); diff != "" {
-		t.Errorf("items after refusals (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "items after refusals", before, dump(t, l.Calls(), l.NS()))
 	create(t, l, zlimit.Entity{ID: "e", Name: strings.Repeat("x", 256), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", zlimit.MaxMetadata-1)}})
 }
 
@@ -338,9 +333,7 @@ func checkDeleted(t *testing.T, l *zlimit.RateLimiter, before map[string]string,
 	after := dump(t, l.Calls(), l.NS(), other)
 	listed := layout.ChildKey{NS: l.NS(), Entity: "p", Child: "key-1"}.Key()
 	gone := func(key string) bool { return belongsTo(l.NS(), "key-1")(key) || key == listed.PK+" "+listed.SK }
-	if diff := cmp.Diff(without(without(before, gone), audits(l.NS())), without(after, audits(l.NS()))); diff != "" {
-		t.Errorf("items after the deletion (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "items after the deletion", without(without(before, gone), audits(l.NS())), without(after, audits(l.NS())))
 	for key := range before {
 		if _, ok := after[key]; !ok && audits(l.NS())(key) {
 			t.Errorf("the deletion took %s", key)
@@ -436,9 +429,7 @@ func TestChildrenPageByPage(t *testing.T) {
 		for i := range soak.Pick(140, 250) { // two pages, or three
 			want = append(want, create(t, l, zlimit.Entity{ID: fmt.Sprintf("key-%03d", i), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", 8_000)}}))
 		}
-		if diff := cmp.Diff(want, collect(t, "Children()", l.Entities.Children(ctx, "p"))); diff != "" {
-			t.Errorf("Children() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Children()", want, collect(t, "Children()", l.Entities.Children(ctx, "p")))
 		n := 0
 		for _, err := range l.Entities.Children(ctx, "p") {
 			if n++; n == 3 || err != nil {
@@ -497,9 +488,7 @@ func TestBuckets(t *testing.T) {
 			}
 			return got
 		}
-		if diff := cmp.Diff(want, list()); diff != "" {
-			t.Errorf("Buckets() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Buckets()", want, list())
 		if got := collect(t, "Buckets()", l.Entities.Buckets(ctx, "nobody")); got != nil {
 			t.Errorf("Buckets(nobody) = %v, want none", got)
 		}

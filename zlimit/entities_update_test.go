@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -50,9 +51,7 @@ func TestUpdateOfAnEntity(t *testing.T) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("Get() = %v (-want +got):\n%s", err, diff)
 		}
-		if diff := cmp.Diff([]zlimit.Entity{want}, collect(t, "Children()", l.Entities.Children(ctx, "acme"))); diff != "" {
-			t.Errorf("Children() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Children()", []zlimit.Entity{want}, collect(t, "Children()", l.Entities.Children(ctx, "acme")))
 		// Nothing to change is no change.
 		if same, err := l.Entities.Update(ctx, second); err != nil || same.Version != 2 {
 			t.Errorf("Update() to the same = %+v, %v", same, err)
@@ -106,9 +105,7 @@ func TestUpdateRefuses(t *testing.T) {
 	if _, err := l.Entities.Update(ctx, former); !errors.Is(err, zlimit.ErrEntityChanged) {
 		t.Errorf("Update() of a former entity of that ID = %v, want ErrEntityChanged", err)
 	}
-	if diff := cmp.Diff(before, dump(t, l.Calls(), l.NS())); diff != "" {
-		t.Errorf("items after refusals (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "items after refusals", before, dump(t, l.Calls(), l.NS()))
 }
 
 // In TestUpdateAsksForWhatItRead, an entity changes between the read and the write of an update.
@@ -299,9 +296,7 @@ func TestListOfEntities(t *testing.T) {
 			}
 		}
 		setLimits(t, l, zlimit.Level{Entity: "without-record", Resource: "gpt-4"}, limits...)
-		if diff := cmp.Diff(want, ids(zlimit.EntityQuery{})); diff != "" {
-			t.Errorf("List() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "List()", want, ids(zlimit.EntityQuery{}))
 		for _, test := range []struct {
 			q    zlimit.EntityQuery
 			want []string
@@ -317,9 +312,7 @@ func TestListOfEntities(t *testing.T) {
 			{zlimit.EntityQuery{Limit: zlimit.LeastListPage + 1}, want[:zlimit.LeastListPage+1]},
 			{zlimit.EntityQuery{Prefix: "f"}, nil},
 		} {
-			if diff := cmp.Diff(test.want, ids(test.q)); diff != "" {
-				t.Errorf("List(%+v) (-want +got):\n%s", test.q, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("List(%+v)", test.q), test.want, ids(test.q))
 		}
 		if e := collect(t, "List()", l.Entities.List(ctx, zlimit.EntityQuery{Limit: 1}))[0]; e.Metadata["n"] != "0" || e.CreatedAt.IsZero() {
 			t.Errorf("List() yields %+v, want the whole entity", e)

@@ -9,15 +9,12 @@ import (
 
 func ExampleEntityService() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme", Name: "Acme Inc."})
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
-	_, err = limiter.Entities.Create(ctx, zlimit.Entity{ID: "bob", ParentID: "acne"})
+	_, err := limiter.Entities.Create(ctx, zlimit.Entity{ID: "bob", ParentID: "acne"})
 	fmt.Println(err)
 
 	acme, err := limiter.Entities.Get(ctx, "acme")
@@ -38,10 +35,7 @@ func ExampleEntityService() {
 // What a child consumes is charged to its parent as well.
 func ExampleEntityService_Create() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme"})
@@ -49,7 +43,7 @@ func ExampleEntityService_Create() {
 	_ = limiter.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 100)}})
 	_ = limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)}})
 
-	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 4}})
+	_, err := limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 4}})
 	fmt.Println(err)
 	for _, entity := range []string{"alice", "acme"} {
 		statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
@@ -65,10 +59,7 @@ func ExampleEntityService_Create() {
 // A key moves to another organisation, which is charged from then on.
 func ExampleEntityService_SetParent() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	for _, e := range []zlimit.Entity{{ID: "acme"}, {ID: "globex"}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
@@ -96,17 +87,14 @@ func ExampleEntityService_SetParent() {
 
 func ExampleEntityService_Update() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	created, _ := limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme", Metadata: map[string]string{"plan": "free"}})
 	mine, yours := created, created
 	mine.Metadata = map[string]string{"plan": "gold"}
 	yours.Name = "Acme Inc."
-	mine, err = limiter.Entities.Update(ctx, mine)
+	mine, err := limiter.Entities.Update(ctx, mine)
 	fmt.Println(mine.Metadata["plan"], mine.Version, err)
 	_, err = limiter.Entities.Update(ctx, yours)
 	fmt.Println(err)
@@ -117,10 +105,7 @@ func ExampleEntityService_Update() {
 
 func ExampleEntityService_Ensure() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	for range 2 { // such as two processes that start
@@ -135,10 +120,7 @@ func ExampleEntityService_Ensure() {
 // A page of a list starts after the last entity of the page before.
 func ExampleEntityService_List() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	for _, id := range []string{"team-a", "team-b", "team-c", "user-1"} {
@@ -159,10 +141,7 @@ func ExampleEntityService_List() {
 
 func ExampleEntityService_Buckets() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	for _, resource := range []string{"gpt-4", "whisper"} {
 		_, _ = limiter.Acquire(ctx, zlimit.Request{
@@ -180,10 +159,7 @@ func ExampleEntityService_Buckets() {
 
 func ExampleAuditService_Events() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithPrincipal("ops"))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithPrincipal("ops"))
 	defer limiter.Close()
 
 	_ = limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
@@ -198,10 +174,7 @@ func ExampleAuditService_Events() {
 
 func ExampleContextWithPrincipal() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithPrincipal("portal"))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithPrincipal("portal"))
 	defer limiter.Close()
 
 	// In a handler, after the user has signed in:

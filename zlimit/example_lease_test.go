@@ -10,10 +10,7 @@ import (
 
 func ExampleLease() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	lease, err := limiter.Acquire(ctx, zlimit.Request{
@@ -37,10 +34,7 @@ func ExampleLease() {
 
 func ExampleLease_Consume() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	lease, err := limiter.Acquire(ctx, zlimit.Request{
@@ -62,10 +56,7 @@ func ExampleLease_Consume() {
 
 func ExampleLease_Release() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "seats"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("booked", 100)}}); err != nil {
 		panic(err)
@@ -86,10 +77,7 @@ func ExampleLease_Release() {
 
 func ExampleLease_Rollback() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "seats"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("booked", 100)}}); err != nil {
 		panic(err)
@@ -111,10 +99,7 @@ func ExampleLease_Rollback() {
 
 func ExampleLease_Statuses() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	lease, err := limiter.Acquire(ctx, zlimit.Request{
@@ -134,10 +119,7 @@ func ExampleLease_Statuses() {
 
 func ExampleLease_AppendStatuses() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	var statuses zlimit.Statuses // one list for all requests of a goroutine
@@ -159,10 +141,7 @@ func ExampleLease_AppendStatuses() {
 
 func ExampleLease_Repeated() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}}
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, limits); err != nil {
@@ -183,12 +162,9 @@ func ExampleLease_Repeated() {
 
 func ExampleLease_Token() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
-	err = limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}})
+	err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}})
 	if err != nil {
 		panic(err)
 	}

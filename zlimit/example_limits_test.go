@@ -122,14 +122,11 @@ func ExampleOriginalName() {
 // Of four levels the first one that has limits holds.
 func ExampleLimitService() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	rpm := func(n int64) []zlimit.Limit { return []zlimit.Limit{zlimit.PerMinute("rpm", n)} }
-	err = errors.Join(
+	err := errors.Join(
 		limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: rpm(10), OnUnavailable: zlimit.PolicyAllow}),
 		limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: rpm(20)}),
 		limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice"}, zlimit.Config{Limits: rpm(30)}),
@@ -171,13 +168,10 @@ func ExampleLimitService() {
 // Each level can be read by itself, and listed.
 func ExampleLimitService_levels() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
-	err = errors.Join(
+	err := errors.Join(
 		limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}),
 		limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 20)}}),
 		limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "whisper"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 30)}}),
@@ -211,14 +205,11 @@ func ExampleLimitService_levels() {
 // Two operators change a level, each a part of it. Neither undoes what the other did.
 func ExampleLimitService_Update() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	gpt4 := zlimit.Level{Resource: "gpt-4"}
-	err = errors.Join(
+	err := errors.Join(
 		limiter.Limits.Update(ctx, gpt4, func(c *zlimit.Config) error {
 			c.Limits = []zlimit.Limit{zlimit.PerMinute("rpm", 60)}
 			return nil
@@ -248,10 +239,7 @@ func ExampleLimitService_Update() {
 // changed.
 func ExampleLimitService_Patch() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	system := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerDay("rpd", 500)}}
@@ -280,10 +268,7 @@ func ExampleLimitService_Patch() {
 
 func ExampleLimitService_Apply() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	declared := zlimit.Declaration{Resource: "gpt-4", Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
@@ -298,10 +283,7 @@ func ExampleLimitService_Apply() {
 
 func ExampleLimitService_InvalidateAll() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	_ = limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
 	limiter.Limits.InvalidateAll()
@@ -312,13 +294,10 @@ func ExampleLimitService_InvalidateAll() {
 // What happens in an outage can be said of a resource or an entity, with limits or without.
 func ExampleLimitService_Set() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 10)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 10)))
 	defer limiter.Close()
 
-	err = errors.Join(
+	err := errors.Join(
 		limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{
 			Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.PolicyAllow,
 		}),
@@ -406,10 +385,7 @@ func ExampleFailurePolicy() {
 
 func ExampleLimitService_Disable() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	gpt4, alice := zlimit.Level{Resource: "gpt-4"}, zlimit.Level{Entity: "alice", Resource: "gpt-4"}
@@ -442,10 +418,7 @@ func ExampleLimitService_Disable() {
 
 func ExampleLimitService_Reset() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	day := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("reports", 10)}}
@@ -473,10 +446,7 @@ func ExampleLimitService_Reset() {
 
 func ExampleLimitService_TopUp() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	day := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("reports", 10)}}

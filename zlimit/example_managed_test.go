@@ -12,15 +12,12 @@ import (
 // A program keeps limits as code. In a run it replaces the levels that it has read, and records those that it manages.
 func ExampleManagedService() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	level := zlimit.Level{Resource: "gpt-4"}
 	want := zlimit.Stored{Level: level, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}}
-	err = limiter.Managed.Run(ctx, func(ctx context.Context, run *zlimit.ManagedRun) error {
+	err := limiter.Managed.Run(ctx, func(ctx context.Context, run *zlimit.ManagedRun) error {
 		var locked *zlimit.LockedError // what another program gets meanwhile
 		err := limiter.Managed.Run(ctx, func(context.Context, *zlimit.ManagedRun) error { return nil })
 		fmt.Println(errors.As(err, &locked), errors.Is(locked.Unwrap(), zlimit.ErrLocked))

@@ -10,10 +10,7 @@ import (
 // modesExample returns a limiter with one limit of gpt-4.
 func modesExample(limit zlimit.Limit) *zlimit.RateLimiter {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
 		panic(err)
 	}

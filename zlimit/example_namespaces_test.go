@@ -11,10 +11,7 @@ import (
 // A namespace loses its name first, and its items later or never.
 func ExampleNamespaceService() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	staging, err := limiter.Namespaces.Register(ctx, "staging")
@@ -44,10 +41,7 @@ func ExampleNamespaceService() {
 
 func ExampleNamespaceService_Purge() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	staging, err := limiter.Namespace(ctx, "staging", zlimit.WithSetup())

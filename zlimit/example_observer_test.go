@@ -50,13 +50,10 @@ func ExampleLogTo() {
 		}
 		return a
 	}}))
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithObserver(zlimit.LogTo(logger)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithObserver(zlimit.LogTo(logger)))
 	defer limiter.Close()
 
-	_, err = limiter.Acquire(ctx, zlimit.Request{
+	_, err := limiter.Acquire(ctx, zlimit.Request{
 		Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpd": 11},
 		Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)},
 	})
@@ -79,16 +76,13 @@ func ExampleStatus_Level() {
 			fmt.Println(e.Entity, "is refused by", e.Limit, "of", e.LimitEntity, e.Ancestor)
 		}
 	}
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)), zlimit.WithObserver(tell))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)), zlimit.WithObserver(tell))
 	defer limiter.Close()
 	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "team", ParentID: "org", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}} {
 		_, _ = limiter.Entities.Create(ctx, e)
 	}
 	_ = limiter.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)}})
-	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 11}})
+	_, err := limiter.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 11}})
 	var exceeded *zlimit.ExceededError
 	if errors.As(err, &exceeded) {
 		fmt.Println(exceeded.Violations()[0].Level())

@@ -11,10 +11,7 @@ import (
 // One budget a month for all models, besides what each of them allows a minute.
 func ExampleResourceService_Put() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	limits := func(resource, text string) error {
@@ -24,7 +21,7 @@ func ExampleResourceService_Put() {
 		}
 		return limiter.Limits.Set(ctx, zlimit.Level{Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{limit}})
 	}
-	err = errors.Join(
+	err := errors.Join(
 		limits("models", "tokens=1M/month@UTC"),
 		limits("gpt-4o", "rpm=60/min"),
 		limits("gpt-4o-mini", "rpm=600/min"),
@@ -53,10 +50,7 @@ func ExampleResourceService_Put() {
 
 func ExampleResourceService_Get() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1_000_000)}}
@@ -75,10 +69,7 @@ func ExampleResourceService_Get() {
 
 func ExampleResourceService_List() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	limits := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1_000_000)}}

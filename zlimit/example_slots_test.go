@@ -10,13 +10,10 @@ import (
 
 func ExampleSlots() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("workers", 1, zlimit.Term(10*time.Second))))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("workers", 1, zlimit.Term(10*time.Second))))
 	defer limiter.Close()
 	job := zlimit.Request{Entity: "team", Resource: "render", Consume: zlimit.Amounts{"workers": 1}}
-	err = limiter.Do(ctx, job, func(ctx context.Context, _ *zlimit.Lease) error {
+	err := limiter.Do(ctx, job, func(ctx context.Context, _ *zlimit.Lease) error {
 		_, err := limiter.Acquire(ctx, job)
 		return err
 	})
@@ -26,10 +23,7 @@ func ExampleSlots() {
 
 func ExampleStatus_Held() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("workers", 5)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("workers", 5)))
 	defer limiter.Close()
 	lease, err := limiter.Acquire(ctx, zlimit.Request{Entity: "team", Resource: "render", Consume: zlimit.Amounts{"workers": 2}})
 	if err != nil {
@@ -46,10 +40,7 @@ func ExampleStatus_Held() {
 
 func ExampleLease_Lost() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("lock", 1)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("lock", 1)))
 	lease, err := limiter.Acquire(ctx, zlimit.Request{Entity: "jobs", Resource: "nightly", Consume: zlimit.Amounts{"lock": 1}})
 	if err != nil {
 		panic(err)
@@ -68,10 +59,7 @@ func ExampleLease_Lost() {
 
 func ExampleLease_Fence() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("lock", 1)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.Slots("lock", 1)))
 	defer limiter.Close()
 	latest := int64(0) // where the lock guards something, beside it
 	for range 2 {

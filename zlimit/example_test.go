@@ -153,10 +153,7 @@ func ExampleRateLimiter_Setup() {
 
 func ExampleRateLimiter_SetAuditRetention() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	fmt.Println(limiter.SetAuditRetention(ctx, 365*24*time.Hour)) // in namespaces that do not say otherwise
 	fmt.Println(limiter.SetAuditRetention(ctx, time.Hour))
@@ -167,10 +164,7 @@ func ExampleRateLimiter_SetAuditRetention() {
 
 func ExampleRateLimiter_Acquire() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	request := zlimit.Request{
@@ -196,17 +190,14 @@ func ExampleRateLimiter_Acquire() {
 
 func ExampleRateLimiter_Do() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "mail"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("sent", 100)}}); err != nil {
 		panic(err)
 	}
 
 	request := zlimit.Request{Entity: "alice", Resource: "mail", Consume: zlimit.Amounts{"sent": 10}}
-	err = limiter.Do(ctx, request, func(context.Context, *zlimit.Lease) error {
+	err := limiter.Do(ctx, request, func(context.Context, *zlimit.Lease) error {
 		return errors.New("the mail server is down")
 	})
 	fmt.Println(err)
@@ -220,17 +211,14 @@ func ExampleRateLimiter_Do() {
 func ExampleRateLimiter_TimeUntil() {
 	ctx := context.Background()
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return now }))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return now }))
 	defer limiter.Close()
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "search"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("calls", 60)}}); err != nil {
 		panic(err)
 	}
 
 	request := zlimit.Request{Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"calls": 50}}
-	_, err = limiter.Acquire(ctx, request)
+	_, err := limiter.Acquire(ctx, request)
 	fmt.Println(err)
 	fmt.Println(limiter.TimeUntil(ctx, request))
 	now = now.Add(30 * time.Second)
@@ -243,10 +231,7 @@ func ExampleRateLimiter_TimeUntil() {
 
 func ExampleRateLimiter_Available() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerHour("calls", 60, zlimit.Burst(10)), zlimit.PerDay("bytes", 1_000_000)}
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "search"}, zlimit.Config{Limits: limits}); err != nil {
@@ -267,10 +252,7 @@ func ExampleRateLimiter_Available() {
 
 func ExampleRateLimiter_Available_parents() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("calls", 100)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("calls", 100)))
 	defer limiter.Close()
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme"})
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
@@ -287,10 +269,7 @@ func ExampleRateLimiter_Available_parents() {
 
 func ExampleStatuses() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerHour("calls", 60, zlimit.Burst(10)), zlimit.PerDay("bytes", 1_000_000)}
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "search"}, zlimit.Config{Limits: limits}); err != nil {
@@ -309,13 +288,10 @@ func ExampleStatuses() {
 // A rejection reports the status of every limit.
 func ExampleStatus() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
-	_, err = limiter.Acquire(ctx, zlimit.Request{
+	_, err := limiter.Acquire(ctx, zlimit.Request{
 		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 2_500},
 		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 1_000)},
 	})
@@ -334,17 +310,14 @@ func ExampleStatus() {
 // A prepaid limit admits a request after a top-up, and never before.
 func ExampleExceededError_NeedsTopUp() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	key := zlimit.Level{Entity: "key-1", Resource: "models"}
 	if err := limiter.Limits.Set(ctx, key, zlimit.Config{Limits: []zlimit.Limit{zlimit.Prepaid("credits", 5)}}); err != nil {
 		panic(err)
 	}
-	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "key-1", Resource: "models", Consume: zlimit.Amounts{"credits": 7}})
+	_, err := limiter.Acquire(ctx, zlimit.Request{Entity: "key-1", Resource: "models", Consume: zlimit.Amounts{"credits": 7}})
 	var exceeded *zlimit.ExceededError
 	if !errors.As(err, &exceeded) {
 		panic(err)
@@ -364,10 +337,7 @@ func ExampleStatus_NeedsTopUp() {
 
 func ExampleRateLimiter_Stats() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	for range 3 {
 		_, _ = limiter.Acquire(ctx, zlimit.Request{
@@ -382,10 +352,7 @@ func ExampleRateLimiter_Stats() {
 
 func ExampleRateLimiter_Namespace() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	staging, err := limiter.Namespace(ctx, "staging", zlimit.WithSetup())
 	if err != nil {
@@ -404,13 +371,10 @@ func ExampleRateLimiter_Namespace() {
 func ExampleExceededError() {
 	ctx := context.Background()
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return now }))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return now }))
 	defer limiter.Close()
 
-	_, err = limiter.Acquire(ctx, zlimit.Request{
+	_, err := limiter.Acquire(ctx, zlimit.Request{
 		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"tpm": 2_500},
 		Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1_000)},
 	})

@@ -9,10 +9,7 @@ import (
 
 func ExampleLease_String() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	request := zlimit.Request{

@@ -10,10 +10,7 @@ import (
 
 func ExampleLeases() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 10)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 10)))
 	defer limiter.Close()
 
 	step := func(calls int64) []zlimit.Request {

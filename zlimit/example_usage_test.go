@@ -10,10 +10,7 @@ import (
 
 func ExampleUsageService_Buckets() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	for entity, used := range map[string]int64{"alice": 40, "bob": 10} {
 		_, _ = limiter.Acquire(ctx, zlimit.Request{
@@ -32,10 +29,7 @@ func ExampleUsageService_Buckets() {
 // Where a resource stands, over all entities that use it.
 func ExampleCapacity() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	for entity, used := range map[string]int64{"alice": 40, "bob": 10} {
 		_, _ = limiter.Acquire(ctx, zlimit.Request{
@@ -55,10 +49,7 @@ func ExampleCapacity() {
 // Which part of the buckets is shown: in memory, all of them.
 func ExampleUsageService_Coverage() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	covered, err := limiter.Usage.Coverage(ctx, "gpt-4")
 	fmt.Println(covered, err)
@@ -87,10 +78,7 @@ func ExampleParseWindow() {
 // A request of a key is charged to its team, too. What each consumed itself adds up to what was asked for.
 func ExampleBucket_Own() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)))
 	defer limiter.Close()
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "team"})
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
@@ -130,10 +118,7 @@ func ExampleSnapshot_Own() {
 // A bill is final when all usage of its range is counted. Without an aggregator nothing is.
 func ExampleUsageService_Completeness() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	complete, err := limiter.Usage.Completeness(ctx)
 	if err != nil {
@@ -147,10 +132,7 @@ func ExampleUsageService_Completeness() {
 // Every resource that was used, whether or not it has stored limits.
 func ExampleUsageService_Resources() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 	n := 0
 	for _, err := range limiter.Usage.Resources(ctx) {
@@ -233,10 +215,7 @@ func ExampleUsageService_Rejected() {
 func ExampleUsageService_Forecast() {
 	ctx := context.Background()
 	noon := time.Date(2026, time.March, 11, 0, 0, 0, 0, time.UTC)
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return noon }))
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return noon }))
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.Monthly("tokens", 1000, "UTC")}
 	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {

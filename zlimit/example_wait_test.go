@@ -10,10 +10,7 @@ import (
 
 func ExampleRateLimiter_Wait() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	request := zlimit.Request{
@@ -32,10 +29,7 @@ func ExampleRateLimiter_Wait() {
 
 func ExampleReservation() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	request := zlimit.Request{
@@ -65,10 +59,7 @@ func ExampleReservation() {
 
 func ExampleRateLimiter_For() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	calls := limiter.For("worker", "backend", zlimit.PerSecond("calls", 20, zlimit.Burst(5))).MaxWait(time.Minute)
@@ -95,10 +86,7 @@ func ExampleRateLimiter_For() {
 
 func ExampleScoped() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	calls := limiter.For("worker", "backend", zlimit.PerSecond("calls", 20, zlimit.Burst(1))).MaxWait(time.Second)
@@ -121,10 +109,7 @@ func ExampleScoped() {
 
 func ExampleRateLimiter_Reserve() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := zlimit.Open(ctx, "memory:")
 	defer limiter.Close()
 
 	reservation, err := limiter.Reserve(ctx, zlimit.Request{

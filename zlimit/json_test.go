@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -187,9 +188,7 @@ func TestConfigsInJSON(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		if diff := cmp.Diff(test.value, test.into); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", text, diff)
-		}
+		compare.Equal(t, string(text), test.value, test.into)
 	}
 	kept := system
 	err := json.Unmarshal([]byte(`{"on_unavailable":"block","audit_retention_seconds":"x"}`), &kept)

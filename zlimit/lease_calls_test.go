@@ -9,10 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -102,9 +101,7 @@ func TestLeaseDuringConsume(t *testing.T) {
 		returns(t, "Adjust()", nil, 0, func() error { return lease.Adjust(zlimit.Amounts{"tpm": 30}) })
 		returns(t, "Release()", nil, 0, func() error { return lease.Release(zlimit.Amounts{"tpm": 10}) })
 		returns(t, "Consumed()", nil, 0, func() error {
-			if diff := cmp.Diff(zlimit.Amounts{"tpm": 520}, lease.Consumed()); diff != "" {
-				t.Errorf("Consumed() (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "Consumed()", zlimit.Amounts{"tpm": 520}, lease.Consumed())
 			return nil
 		})
 		returns(t, "Statuses()", nil, 0, func() error { lease.Statuses(); return nil })
@@ -115,9 +112,7 @@ func TestLeaseDuringConsume(t *testing.T) {
 		})
 		second := outcome(func() error { return lease.Consume(t.Context(), zlimit.Amounts{"tpm": 50}) })
 		check.Fatal(t, "first() and second()", errors.Join(first(), second()))
-		if diff := cmp.Diff(zlimit.Amounts{"tpm": 670}, lease.Consumed()); diff != "" {
-			t.Errorf("Consumed() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Consumed()", zlimit.Amounts{"tpm": 670}, lease.Consumed())
 		check.Error(t, "Commit()", lease.Commit(t.Context()))
 		f.holds(t, l, 670)
 	})

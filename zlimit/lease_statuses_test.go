@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -26,9 +25,7 @@ func TestLeaseStatuses(t *testing.T) {
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("tpm", 1000), Available: 1000 - 30*n, Requested: 30},
 			{Entity: "team", Resource: "api", Ancestor: 1, Limit: zlimit.PerMinute("rpm", 100), Available: 100 - n, Requested: 1},
 		}
-		if diff := cmp.Diff(want, lease.Statuses()); diff != "" {
-			t.Errorf("Statuses() of request %d (-want +got):\n%s", n, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("Statuses() of request %d", n), want, lease.Statuses())
 		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 	}
 	if got := new(zlimit.Lease).Statuses(); got != nil {
@@ -49,9 +46,7 @@ func TestLeaseStatusesCostNothing(t *testing.T) {
 			got = append(got, fmt.Sprint(status.Entity, " ", status.Available))
 		}
 	}
-	if diff := cmp.Diff([]string{"key-1 90", "team 140", "org 990"}, got); diff != "" {
-		t.Errorf("Statuses() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Statuses()", []string{"key-1 90", "team 140", "org 990"}, got)
 	if n := faults.Calls(""); n != 0 {
 		t.Errorf("Statuses() makes %d calls, want none", n)
 	}

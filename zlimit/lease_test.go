@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -102,9 +103,7 @@ func TestLeaseRefusesWhatWouldMintTokens(t *testing.T) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
-	if diff := cmp.Diff(zlimit.Amounts{"tpm": 500}, lease.Consumed()); diff != "" {
-		t.Errorf("Consumed() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Consumed()", zlimit.Amounts{"tpm": 500}, lease.Consumed())
 	var exceeded *zlimit.ExceededError
 	if err := lease.Consume(context.Background(), zlimit.Amounts{"tpm": 501}); !errors.As(err, &exceeded) {
 		t.Errorf("Consume() = %v, want an ExceededError", err)

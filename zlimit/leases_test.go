@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -61,9 +60,7 @@ func TestLeases(t *testing.T) {
 		if _, saved, err := records.Save(ctx, other); !saved || err != nil {
 			t.Errorf("Save() = %t, %v", saved, err)
 		}
-		if diff := cmp.Diff([]stream.Lease{finished, other}, list()); diff != "" {
-			t.Errorf("List() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "List()", []stream.Lease{finished, other}, list())
 
 		if from, err := records.List(ctx, "@consumer"); err != nil || len(from) != 1 || from[0] != other {
 			t.Errorf("List() from a consumer on = %v, %v; want it alone", from, err)
@@ -79,9 +76,7 @@ func TestLeases(t *testing.T) {
 			t.Errorf("orphans = %v, want none", got)
 		}
 		check.Error(t, "Delete()", records.Delete(ctx, []string{partition, "none"}))
-		if diff := cmp.Diff([]stream.Lease{other}, list()); diff != "" {
-			t.Errorf("List() after Delete() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "List() after Delete()", []stream.Lease{other}, list())
 	})
 }
 

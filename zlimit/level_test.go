@@ -2,15 +2,15 @@ package zlimit_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -129,9 +129,7 @@ func checkAudited(t *testing.T, audited []any, limits []zlimit.Limit) {
 				want[name] = value.Interface()
 			}
 		}
-		if diff := cmp.Diff(want, audited[i]); diff != "" {
-			t.Errorf("the event of %v (-want +got):\n%s", l, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("the event of %v", l), want, audited[i])
 	}
 }
 

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -57,9 +56,7 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 		for _, e := range collect(t, "Children()", l.Entities.Children(ctx, "org/1")) {
 			children = append(children, e.ID)
 		}
-		if diff := cmp.Diff(sorted, children); diff != "" {
-			t.Errorf("Children() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Children()", sorted, children)
 		fresh := newLimiter(t, s) // which knows nothing from memory
 		for _, name := range real {
 			statuses, err := fresh.Available(ctx, zlimit.AvailableQuery{Entity: name, Resource: name})

@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -65,9 +66,7 @@ func TestNamespaceLife(t *testing.T) {
 		if diff := cmp.Diff(want, deleted); err != nil || diff != "" {
 			t.Errorf("Delete() = %v (-want +got):\n%s", err, diff)
 		}
-		if diff := cmp.Diff([]zlimit.Namespace{want}, orphans()); diff != "" {
-			t.Errorf("Orphans() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Orphans()", []zlimit.Namespace{want}, orphans())
 		if got := list(); !slices.Equal(got, []string{"default"}) {
 			t.Errorf("List() = %q after the deletion", got)
 		}
@@ -111,9 +110,7 @@ func TestNamespaceLife(t *testing.T) {
 		if _, err := l.Namespaces.Recover(ctx, want.ID); !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "taken") {
 			t.Errorf("Recover() of a taken name = %v, want ErrNamespaceState", err)
 		}
-		if diff := cmp.Diff(before, dump(t, store.Of(s), zlimit.RegistryNamespace)); diff != "" {
-			t.Errorf("a refused recovery changes (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "a refused recovery changes", before, dump(t, store.Of(s), zlimit.RegistryNamespace))
 		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
 			t.Fatalf("Namespaces.Delete() = %v", err)
 		}
@@ -351,9 +348,7 @@ func checkPurged(t *testing.T, l *zlimit.RateLimiter, id string, others []string
 	}
 	record := layout.NamespaceIDKey{ID: id}.Key()
 	want := without(before, func(key string) bool { return key == record.PK+" "+record.SK })
-	if diff := cmp.Diff(want, dump(t, l.Calls(), others...)); diff != "" {
-		t.Errorf("items of others (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "items of others", want, dump(t, l.Calls(), others...))
 	if orphans := collect(t, "Orphans()", l.Namespaces.Orphans(context.Background())); orphans != nil {
 		t.Errorf("Orphans() = %v", orphans)
 	}

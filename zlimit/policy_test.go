@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -174,9 +175,7 @@ func TestLevelConfigs(t *testing.T) {
 		}
 		last := events(t, l, zlimit.AuditResource("r"), zlimit.AuditQuery{Limit: 1})[0]
 		want := map[string]any{"config_version": int64(1), "limits": []any{}, "on_unavailable": "allow"}
-		if diff := cmp.Diff(want, last.Details); diff != "" {
-			t.Errorf("the first event (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "the first event", want, last.Details)
 	})
 }
 

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -127,9 +126,7 @@ func TestRaiseVersion(t *testing.T) {
 			if errors.As(err, &refused) != test.wantErr || (err != nil) != test.wantErr {
 				t.Errorf("%s: RaiseVersion() = %v", test.name, err)
 			}
-			if diff := cmp.Diff(test.want, v.read()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.name, diff)
-			}
+			compare.Equal(t, test.name, test.want, v.read())
 		}
 		check.Fatal(t, "Delete()", store.Of(s).Delete(t.Context(), []store.Key{layout.VersionKey{}.Key()}))
 		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {

@@ -8,10 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -70,9 +69,7 @@ func TestRejectionsAreReported(t *testing.T) {
 			// The second process does not list an entity that it rejected twice.
 			Heaviest: []zlimit.Rejection{row("initech", 7, 7), row("acme", 5, 7), row("globex", 3, 5)},
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("Rejected() (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "Rejected()", want, got)
 		for _, test := range []struct {
 			q    zlimit.RejectedQuery
 			want int

@@ -7,9 +7,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/dynamo"
@@ -45,9 +45,7 @@ func TestTableForAMixedFleet(t *testing.T) {
 		newLimiter(t, dynamo.New(engine.Client(), made), zlimit.WithSetup(), settings)
 	}
 	want := map[string]types.ProjectionType{"GSI1": "ALL", "GSI2": "ALL", "GSI3": "KEYS_ONLY", "GSI4": "KEYS_ONLY"}
-	if diff := cmp.Diff(want, projections(made)); diff != "" {
-		t.Errorf("indexes of the table for a mixed fleet (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "indexes of the table for a mixed fleet", want, projections(made))
 	plain := engine.Table(t)
 	newLimiter(t, dynamo.New(engine.Client(), plain), zlimit.WithSetup())
 	_, err := zlimit.New(t.Context(), dynamo.New(engine.Client(), plain), zlimit.WithSetup(), mixed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -257,9 +259,7 @@ func TestLevelListingsGoOn(t *testing.T) {
 				t.Errorf("%+v lists %+v", q, s)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("levels of %+v (-want +got):\n%s", q, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("levels of %+v", q), want, got)
 	}
 	b := layout.ResourceConfigKey{NS: l.NS(), Resource: "b"}.Key()
 	mark(t, l, b, integer("config_version", 0))
@@ -346,9 +346,7 @@ func TestListingsGoOn(t *testing.T) {
 		}
 		got = append(got, name)
 	}
-	if diff := cmp.Diff([]string{"a", "key-1: later schedule", "z"}, got); diff != "" {
-		t.Errorf("buckets (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "buckets", []string{"a", "key-1: later schedule", "z"}, got)
 	sum, err := l.Usage.Capacity(ctx, "gpt-4")
 	if err != nil || sum.Entities != 3 || sum.Unsupported != 1 || sum.Limits[0].Entities != 2 {
 		t.Errorf("capacity %+v, %v", sum, err)

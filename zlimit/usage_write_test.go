@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -54,9 +53,7 @@ func TestCountUsage(t *testing.T) {
 			if err != nil || r.Applied != c.applied {
 				t.Errorf("%s: applied %t, %v; want %t", c.name, r.Applied, err, c.applied)
 			}
-			if diff := cmp.Diff(c.wantCounted, layout.CountedChanges(r.Item)); diff != "" {
-				t.Errorf("%s: counted (-want +got):\n%s", c.name, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("%s: counted", c.name), c.wantCounted, layout.CountedChanges(r.Item))
 		}
 		for _, snapshot := range snapshots(t, l, zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.WindowDaily}) {
 			if snapshot.Consumed["rpm"] != 4500 || snapshot.Events != 3 {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 // TestUpToDate compares the list with what the packages export. Every module that users import is in it.
@@ -91,9 +92,7 @@ type Public = public.Handle
 	got := exported(pkg)
 	slices.Sort(got)
 	want := []string{"method (Store) Close() error", "type Public = public.Handle", "type Store = store.Handle"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("exported differs (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "exported differs", want, got)
 }
 
 // packagesOf imports packages by their paths.
@@ -127,7 +126,5 @@ func TestExported(t *testing.T) {
 		"type Sealed interface with unexported methods",
 		"var ErrLate error",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("exported differs (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "exported differs", want, got)
 }

@@ -19,7 +19,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
@@ -28,6 +27,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -56,9 +56,7 @@ func TestGolden(t *testing.T) {
 				gentest.Rewrite(t, "golden", name, archive, isInput, got)
 				return
 			}
-			if diff := cmp.Diff(gentest.Outputs(archive, isInput), got); diff != "" {
-				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "outputs differ from the golden files; -update rewrites them", gentest.Outputs(archive, isInput), got)
 			if again := generated(t, name, text); again != got["limits_gen.go"] {
 				t.Error("the output differs from run to run")
 			}

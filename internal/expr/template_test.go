@@ -1,14 +1,14 @@
 package expr
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 // advance is an operation of the sort that the schema has: a part for the item, and clauses for each limit.
@@ -103,9 +103,7 @@ func TestText(t *testing.T) {
 		if got := slices.Sorted(slices.Values(b.Changes())); !slices.Equal(got, changed(test.update, test.names)) {
 			t.Errorf("%s: Changes() = %q, want those of %q in %q", test.name, got, test.update, test.names)
 		}
-		if diff := cmp.Diff(test.names, b.Names()); diff != "" {
-			t.Errorf("%s: Names() (-want +got):\n%s", test.name, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("%s: Names()", test.name), test.names, b.Names())
 	}
 }
 

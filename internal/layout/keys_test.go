@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -85,9 +86,7 @@ func TestKeyStrings(t *testing.T) {
 		{"entities of a prefix", QueryEntities("n", "e"), store.Query{Index: "GSI4", PK: "n", Prefix: "n/ENTITY#e"}},
 		{"a namespace", QueryNamespaceItems("n"), store.Query{Index: "GSI4", PK: "n"}},
 	} {
-		if diff := cmp.Diff(c.want, c.got, cmp.AllowUnexported(index{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.call, diff)
-		}
+		compare.Equal(t, c.call, c.want, c.got, cmp.AllowUnexported(index{}))
 	}
 }
 

@@ -3,15 +3,15 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -20,9 +20,7 @@ import (
 
 func expectTold(t *testing.T, what string, w *testbed, want ...int64) {
 	t.Helper()
-	if diff := cmp.Diff(want, w.reported()); diff != "" {
-		t.Errorf("%s: changes delivered (-want +got):\n%s", what, diff)
-	}
+	compare.Equal(t, fmt.Sprintf("%s: changes delivered", what), want, w.reported())
 }
 
 // TestConsume applies changes as they come, in batches, and goes on where it stopped.

@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -193,9 +194,7 @@ func TestOptimisticPauses(t *testing.T) {
 	for _, bound := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64, 64} {
 		want = append(want, bound*time.Millisecond/2)
 	}
-	if diff := cmp.Diff(want, pauses); diff != "" {
-		t.Errorf("pauses (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "pauses", want, pauses)
 }
 
 // TestOptimisticEnds checks that no try follows the end of the context, whether that comes during a try or during a
@@ -355,9 +354,7 @@ func TestReadsAndDeletes(t *testing.T) {
 		t.Helper()
 		return check.All(t, "Items()", tab.Items(t.Context(), store.Query{PK: "p", Limit: 30}))
 	}
-	if diff := cmp.Diff(upTo(count), numbers(list())); diff != "" {
-		t.Errorf("Items() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Items()", upTo(count), numbers(list()))
 	pages := 0
 	for page, err := range tab.Pages(t.Context(), store.Query{PK: "p", Limit: 30}) {
 		if err != nil || len(page) == 0 {
@@ -368,9 +365,7 @@ func TestReadsAndDeletes(t *testing.T) {
 		}
 	}
 	check.Fatal(t, "Delete()", tab.Delete(t.Context(), keys[1:]))
-	if diff := cmp.Diff([]string{"0"}, numbers(list())); diff != "" {
-		t.Errorf("after Delete() Items() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "after Delete() Items()", []string{"0"}, numbers(list()))
 	if left, err := tab.Read(t.Context(), key("other", 0)); err != nil || left[0] == nil {
 		t.Errorf("Delete() of one partition took from another: %v, %v", left, err)
 	}
@@ -390,9 +385,7 @@ func TestLookUp(t *testing.T) {
 		return tab.Read(ctx, found...)
 	}
 	items := check.All(t, "LookUp()", tab.LookUp(t.Context(), store.Query{PK: "p", Limit: 3}, read))
-	if diff := cmp.Diff([]string{"0", "2", "3"}, numbers(items)); diff != "" {
-		t.Errorf("LookUp() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "LookUp()", []string{"0", "2", "3"}, numbers(items))
 	broken := func(context.Context, ...store.Key) ([]expr.Item, error) { return nil, errBusy }
 	for item, err := range tab.LookUp(t.Context(), store.Query{PK: "p"}, broken) {
 		if item != nil || !errors.Is(err, errBusy) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -86,14 +87,10 @@ func TestResource(t *testing.T) {
 		got[strings.Join(append([]string{block.Type}, block.Labels...), " ")]++
 	}
 	want := map[string]int{"variable name": 1, "variable parameters": 1, "locals": 1, "resource aws_cloudformation_stack zlimit": 1, "output outputs": 1}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("blocks (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "blocks", want, got)
 	resource := find(t, all, "resource", "aws_cloudformation_stack", "zlimit")
 	attributes := []string{"capabilities", "name", "parameters", "template_body"}
-	if diff := cmp.Diff(attributes, slices.Sorted(maps.Keys(resource.Attributes))); diff != "" {
-		t.Errorf("attributes of the resource (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "attributes of the resource", attributes, slices.Sorted(maps.Keys(resource.Attributes)))
 	for name, want := range map[string]cty.Value{
 		"name":          cty.StringVal("limits"),
 		"template_body": cty.StringVal("modules/zlimit/zlimit.yaml"),

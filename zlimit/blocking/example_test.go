@@ -10,10 +10,7 @@ import (
 )
 
 func Example() {
-	limiter, err := blocking.Open("memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := blocking.Open("memory:")
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)}
 	if err := limiter.Limits.Set(zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
@@ -48,10 +45,7 @@ func Example() {
 }
 
 func ExampleRateLimiter_Do() {
-	limiter, err := blocking.Open("memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := blocking.Open("memory:")
 	defer limiter.Close()
 	request := zlimit.Request{
 		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"tpm": 500},
@@ -75,10 +69,7 @@ func ExampleRateLimiter_Do() {
 }
 
 func ExampleRateLimiter_Within() {
-	limiter, err := blocking.Open("memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := blocking.Open("memory:")
 	defer limiter.Close()
 
 	patient := limiter.Within(10 * time.Minute) // the same limiter
@@ -91,10 +82,7 @@ func ExampleRateLimiter_Within() {
 }
 
 func ExampleEntityService_ChildrenSeq() {
-	limiter, err := blocking.Open("memory:")
-	if err != nil {
-		panic(err)
-	}
+	limiter, _ := blocking.Open("memory:")
 	defer limiter.Close()
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team"}, {ID: "bob", ParentID: "team"}} {
 		if _, err := limiter.Entities.Create(e); err != nil {

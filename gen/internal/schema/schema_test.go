@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 func TestGoNames(t *testing.T) {
@@ -135,9 +135,7 @@ func TestTerms(t *testing.T) {
 		for _, r := range []Ref{clauses[0].Where[0].Attr, clauses[0].Where[1].Attr, clauses[1].Actions[0].Attr} {
 			got = append(got, fmt.Sprintf("%s %s %t", r.Name, r.Type, r.Family != nil))
 		}
-		if diff := cmp.Diff([]string{"a S true", "b N false", "a N false"}, got); diff != "" {
-			t.Errorf("references (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "references", []string{"a S true", "b N false", "a N false"}, got)
 	})
 }
 

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -32,9 +31,7 @@ func TestPlanAndApply(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
-		if diff := cmp.Diff(want, actions(plan)); diff != "" {
-			t.Errorf("%s: the plan differs (-want +got):\n%s", step, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("%s: the plan differs", step), want, actions(plan))
 		return plan
 	}
 	apply := func(text string) {
@@ -77,9 +74,7 @@ func TestPlanAndApply(t *testing.T) {
 	apply(other)
 	const want = "namespace: default\nsystem:\n  audit_retention_days: 30\nresources:\n  c:\n    limits:\n      rpm: 1/s\n" +
 		"entities:\n  acme:\n    resources:\n      a:\n        limits:\n          rpm: 1/s\n"
-	if diff := cmp.Diff(want, w.stored()); diff != "" {
-		t.Errorf("what is stored differs (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "what is stored differs", want, w.stored())
 }
 
 // TestSavedPlan: a plan is refused once a config version has moved, even where the limits are the same again.

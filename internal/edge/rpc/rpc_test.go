@@ -11,10 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/edge/rpc"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -80,9 +79,7 @@ func TestViolationsAndPushback(t *testing.T) {
 		t.Fatalf("Acquire() = %v", err)
 	}
 	want := []rpc.Violation{{Subject: "resource:api", Description: "2 requested, 0 of 4 available", QuotaMetric: "rpm", QuotaID: "api/rpm", QuotaValue: 4}}
-	if diff := cmp.Diff(want, rpc.Violations(exceeded)); diff != "" {
-		t.Errorf("Violations() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Violations()", want, rpc.Violations(exceeded))
 	if got := rpc.Pushback(exceeded); got != "29999" {
 		t.Errorf("Pushback() = %s, want 29999", got)
 	}

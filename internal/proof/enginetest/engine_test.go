@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 // envOrphan makes the test binary start an engine and wait to be killed.
@@ -78,9 +79,7 @@ func TestEngineStoresItems(t *testing.T) {
 		Key:       map[string]types.AttributeValue{"id": want["id"]},
 	})).Must(t, "GetItem()")
 	ignore := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".noSmithyDocumentSerde" }, cmp.Ignore())
-	if diff := cmp.Diff(want, got.Item, ignore); diff != "" {
-		t.Errorf("GetItem after PutItem (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "GetItem after PutItem", want, got.Item, ignore)
 }
 
 func TestStartSharesOneEngine(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 // bench is a table with the item "a" and a client that does not retry, behind a
@@ -157,9 +158,7 @@ func TestConflictCancelsATransactionWithReasons(t *testing.T) {
 	for _, reason := range canceled.CancellationReasons {
 		codes = append(codes, aws.ToString(reason.Code))
 	}
-	if diff := cmp.Diff([]string{"TransactionConflict", "None"}, codes); diff != "" {
-		t.Errorf("reasons (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "reasons", []string{"TransactionConflict", "None"}, codes)
 }
 
 func TestHangHoldsTheReplyUntilTheDeadline(t *testing.T) {
@@ -297,13 +296,9 @@ func TestCallsAndCapacityAreCounted(t *testing.T) {
 	type counts struct{ Updates, Gets, All, Forwarded, Throttled int }
 	want := counts{Updates: callers + 1, Gets: 1, All: callers + 2, Forwarded: callers + 1, Throttled: 1}
 	got := counts{b.faults.Calls("UpdateItem"), b.faults.Calls("GetItem"), b.faults.Calls(""), b.faults.Forwarded(""), b.faults.Injected(Throttled)}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "counts", want, got)
 	wantUsed := Capacity{Units: Units{Read: 1, Write: callers}, Table: Units{Write: callers}}
-	if diff := cmp.Diff(wantUsed, b.faults.Capacity("")); diff != "" {
-		t.Errorf("capacity (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "capacity", wantUsed, b.faults.Capacity(""))
 	b.faults.Reset()
 	if got := b.faults.Calls(""); got != 0 {
 		t.Errorf("calls after Reset = %d, want 0", got)

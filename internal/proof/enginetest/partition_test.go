@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 func TestPartitionsServeEachKeyAtItsRate(t *testing.T) {
@@ -119,9 +120,7 @@ func TestPartitionsAnswerAsDynamoDB(t *testing.T) {
 			for _, reason := range canceled.CancellationReasons {
 				codes = append(codes, aws.ToString(reason.Code))
 			}
-			if diff := cmp.Diff([]string{"None", test.reason}, codes); diff != "" {
-				t.Errorf("reasons (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "reasons", []string{"None", test.reason}, codes)
 			if got := p.Throttled(); got != 4 {
 				t.Errorf("throttled %d calls, want 4", got)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 )
 
 const source = `package p
@@ -38,9 +39,7 @@ func TestFind(t *testing.T) {
 		names = append(names, m.name)
 	}
 	want := []string{"spend take: GE((b_, _tk), 0)", "spend take: Exists((PK))", "spend: GE((rf), 0)"}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("find() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "find()", want, names)
 	got := string(instrument([]byte(source), mutants))
 	for _, term := range []string{
 		`mutant(2, expr.GE(expr.Attr("rf"), 0)),`,

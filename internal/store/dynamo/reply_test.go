@@ -20,6 +20,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -204,9 +205,7 @@ func TestThrottleReasons(t *testing.T) {
 		if !errors.As(err, &failed) || store.OutcomeOf(err) != store.Throttled {
 			t.Fatalf("%s with %s: %v, want a throttle", test.code, test.reasons, err)
 		}
-		if diff := cmp.Diff(test.want, failed.Throttles); diff != "" {
-			t.Errorf("%s with %s: throttles (-want +got):\n%s", test.code, test.reasons, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("%s with %s: throttles", test.code, test.reasons), test.want, failed.Throttles)
 		if got := failed.KeyThrottled(); got != test.key {
 			t.Errorf("%s with %s: KeyThrottled() = %t, want %t", test.code, test.reasons, got, test.key)
 		}
@@ -246,9 +245,7 @@ func TestCancellationReasons(t *testing.T) {
 			`,"CancellationReasons":[`, test.first, ",", test.second, "]")})
 		got, err := s.Transact(t.Context(), []store.Write{count(t, one), count(t, two)})
 		expectVerdict(t, test.name, err, test.want)
-		if diff := cmp.Diff(test.results, got, storetest.Equal); diff != "" {
-			t.Errorf("%s: results (-want +got):\n%s", test.name, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("%s: results", test.name), test.results, got, storetest.Equal)
 		if len(sent.requests) != test.requests {
 			t.Errorf("%s: %d requests, want %d", test.name, len(sent.requests), test.requests)
 		}
@@ -372,9 +369,7 @@ func TestUnknownAttributes(t *testing.T) {
 	half, _ := expr.ParseNumber("1.5")
 	want := storetest.Item("PK", "p", "SK", "one", "n", half, "l", expr.List(expr.S("x")), "m", expr.Map(storetest.Item("k", true)))
 	check.Fatal(t, "Read()", err)
-	if diff := cmp.Diff(want, got[0], storetest.Equal); diff != "" {
-		t.Errorf("item (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "item", want, got[0], storetest.Equal)
 }
 
 // TestBackoffEndsWithTheContext ends the context while a throttled call waits for its next attempt.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -53,9 +54,7 @@ func page(t *testing.T, s *dynamo.Store, partition string, at store.Position, li
 
 func expectValues(t *testing.T, what string, got []int64, want ...int64) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	compare.Equal(t, what, want, got)
 }
 
 func TestPartitions(t *testing.T) {
@@ -76,9 +75,7 @@ func TestPartitions(t *testing.T) {
 		{ID: name("d")},
 		{ID: name("e"), Parent: name("d")},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Partitions() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Partitions()", want, got)
 	if got := faults.Calls("DescribeStream"); got != 3 {
 		t.Errorf("Partitions() made %d DescribeStream calls, want 3", got)
 	}
@@ -169,9 +166,7 @@ func TestRecord(t *testing.T) {
 		{Key: k, Old: image(1), New: image(2), Sequence: prefix + "14", Stream: label, At: noon.Add(time.Second)},
 		{Key: k, Old: image(2), Sequence: prefix + "28", Stream: label, At: noon.Add(time.Minute), Expired: true},
 	}
-	if diff := cmp.Diff(want, got.Changes, storetest.Equal); diff != "" {
-		t.Errorf("Changes() (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "Changes()", want, got.Changes, storetest.Equal)
 }
 
 // TestShardToItsEnd reads a shard page by page, going on with and without the iterator.

@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -462,9 +462,7 @@ func TestLentItems(t *testing.T) {
 		r := update()
 		r.Release()
 	}
-	if diff := cmp.Diff(want, kept, storetest.Equal); diff != "" {
-		t.Errorf("items that were kept (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "items that were kept", want, kept, storetest.Equal)
 	page, err := s.Changes(ctx, partitionID, store.Position{}, 100)
 	if err != nil || len(page.Changes) != 5 {
 		t.Fatalf("Changes() = %v, %v; want 5", page, err)

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/tool/materials"
 )
 
@@ -34,9 +33,7 @@ func TestList(t *testing.T) {
 	}
 	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(text, &got))
 	about := materials.Component{Type: "application", Name: "example.com/program", Version: "v1.2.3", PURL: "pkg:golang/example.com/program@v1.2.3"}
-	if diff := cmp.Diff(about, got.Metadata.Component); diff != "" {
-		t.Errorf("the program (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "the program", about, got.Metadata.Component)
 	found := map[string]materials.Component{}
 	for _, c := range got.Components {
 		found[c.Name] = c

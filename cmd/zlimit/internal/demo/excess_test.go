@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -61,9 +62,7 @@ func TestAudit(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, audit(limit, test.events), cmp.AllowUnexported(finding{})); diff != "" {
-				t.Errorf("audit (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "audit", test.want, audit(limit, test.events), cmp.AllowUnexported(finding{}))
 		})
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -32,9 +32,7 @@ func TestDerive(t *testing.T) {
 				check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(got), 0o644))
 			}
 			want := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("derived items (-want +got):\n%s", diff)
-			}
+			compare.Equal(t, "derived items", string(want), got)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -165,12 +166,8 @@ func TestRegistries(t *testing.T) {
 			for _, r := range it.Resources {
 				entities[r.Name] = r.Entities
 			}
-			if diff := cmp.Diff(want.resources, resources); diff != "" {
-				t.Errorf("%s: resources (-want +got):\n%s", release, diff)
-			}
-			if diff := cmp.Diff(want.entities, entities); diff != "" {
-				t.Errorf("%s: entities (-want +got):\n%s", release, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("%s: resources", release), want.resources, resources)
+			compare.Equal(t, fmt.Sprintf("%s: entities", release), want.entities, entities)
 			version, err := layout.DecodeVersion(items[2])
 			if err != nil || !version.Admits("0.10.0", "0.10.0") {
 				t.Errorf("%s: version %+v, %v", release, version, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -192,9 +193,7 @@ func TestInPlaceRefusals(t *testing.T) {
 		if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, test.want) {
 			t.Errorf("%s: Start() = %v, want %v", name, err, test.want)
 		}
-		if diff := cmp.Diff(before, shown(t, w.place)); diff != "" {
-			t.Errorf("%s: the table (-want +got):\n%s", name, diff)
-		}
+		compare.Equal(t, fmt.Sprintf("%s: the table", name), before, shown(t, w.place))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -114,9 +115,7 @@ func TestRotateRemovedLimits(t *testing.T) {
 			if !slices.Contains(done.Notes, note) {
 				t.Errorf("%s, removed at %q: the notes are %q", gone, step, done.Notes)
 			}
-			if diff := cmp.Diff(map[string]int64{"tpd": 600}, w.left("acme-2", "pay")); diff != "" {
-				t.Errorf("%s, removed at %q: left (-want +got):\n%s", gone, step, diff)
-			}
+			compare.Equal(t, fmt.Sprintf("%s, removed at %q: left", gone, step), map[string]int64{"tpd": 600}, w.left("acme-2", "pay"))
 			check.Fatal(t, "Close()", l.Close())
 		}
 	}
@@ -140,9 +139,7 @@ func TestRotateRestoredLimit(t *testing.T) {
 		}
 	})
 	check.Fatal(t, "Run()", err)
-	if diff := cmp.Diff(map[string]int64{"usd": 6_000_000_000, "tpd": 600}, w.left("acme-2", "pay")); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "left", map[string]int64{"usd": 6_000_000_000, "tpd": 600}, w.left("acme-2", "pay"))
 }
 
 // TestRotateDeletedLevel deletes a level, and sets another one, while a rotation is interrupted. The new entity has the levels of the old one.
@@ -227,9 +224,7 @@ func TestRotatedUsage(t *testing.T) {
 		}
 		_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "acme-2", Resource: "gpt", Consume: zlimit.Amounts{"tpd": 7}})
 		check.Fatal(t, "Acquire()", err)
-		if diff := cmp.Diff(map[string]int64{"gpt tpd": 7000, "models tpd": 7000}, w.consumed("acme-2", mixed)); diff != "" {
-			t.Errorf("consumption after a request (-want +got):\n%s", diff)
-		}
+		compare.Equal(t, "consumption after a request", map[string]int64{"gpt tpd": 7000, "models tpd": 7000}, w.consumed("acme-2", mixed))
 		if left := w.left("acme-2", "gpt")["tpd"]; left != 153 {
 			t.Errorf("the new entity has %d left, want 153", left)
 		}

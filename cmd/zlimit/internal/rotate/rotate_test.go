@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/internal/proof/compare"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
@@ -452,7 +453,5 @@ func (w *world) check() {
 			delete(got.Balances, key)
 		}
 	}
-	if diff := cmp.Diff(rotated, got); diff != "" {
-		t.Errorf("after the rotation (-want +got):\n%s", diff)
-	}
+	compare.Equal(t, "after the rotation", rotated, got)
 }
