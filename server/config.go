@@ -1,7 +1,7 @@
 // Package server is zlimitd: the limits of a store for gateways and services in every language. Envoy asks by gRPC, others by HTTP.
 //
 // Package api serves HTTP, and package rls serves gRPC. The page makes its headlines, balances, forecasts and charts here, and not in a
-// browser, so its screens work without scripts. Bodies of HTTP are read by package api itself: each error names a field, its value and the rule.
+// browser, so its screens work without scripts. Requests of HTTP are read by the schemas of openapi.yaml: each error names a field, its value and the rule.
 package server
 
 import (

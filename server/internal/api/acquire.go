@@ -1,10 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -18,59 +18,40 @@ import (
 
 // An acquisition is the body of POST /v1/acquire.
 type acquisition struct {
+	client.AcquireRequest
+
 	requests []zlimit.Request // the first one, and the ones of also
 	wait     time.Duration
 	lease    time.Duration // 0 for a charge that stands
 	key      string        // the name of the idempotency key for the limiter; "" without
 }
 
-// charge returns the fields of a request of zlimit, and which of them must be given.
-func charge(r *zlimit.Request) (known fields, required []string) {
-	consume := func(path string, raw json.RawMessage) error {
-		var n zlimit.Amounts
-		err := amounts(&n, 0)(path, raw)
-		r.Consume = n
+// complete checks what the form of the request does not say, and makes the requests of the limiter.
+func (a *acquisition) complete(c *call) (err error) {
+	for _, charge := range append([]client.Charge{{Entity: a.Entity, Resource: a.Resource, Consume: a.Consume}}, a.Also...) {
+		if err := c.mayName(charge.Entity); err != nil {
+			return err
+		}
+		a.requests = append(a.requests, zlimit.Request{Entity: charge.Entity, Resource: charge.Resource, Consume: zlimit.Amounts(charge.Consume), Priority: a.Priority})
+	}
+	a.wait = time.Duration(a.MaxWaitMS) * time.Millisecond
+	if a.lease, err = leaseTime("lease", a.Lease); err != nil {
 		return err
 	}
-	return fields{"entity": text(&r.Entity), "resource": text(&r.Resource), "consume": consume}, []string{"entity", "resource", "consume"}
+	if a.key, err = c.idempotencyKey(); err == nil && a.key != "" && len(a.Also) > 0 {
+		return invalid("Idempotency-Key", c.r.Header.Get("Idempotency-Key"), "must be left out of a request with also, which is not remembered")
+	}
+	a.requests[0].ID = a.key
+	return err
 }
 
-// readAcquisition reads the body of a call of acquire, and checks all that needs no call of the store.
-func readAcquisition(c *call) (*acquisition, error) {
-	var a acquisition
-	var first zlimit.Request
-	var priority string
-	var wait int64
-	known, required := charge(&first)
-	known["max_wait_ms"] = integer(&wait, 0, int64(maxWait/time.Millisecond))
-	known["priority"] = text(&priority)
-	known["lease"] = leaseTime(&a.lease)
-	known["also"] = list(maxRequests-1, func(path string, raw json.RawMessage) error {
-		var r zlimit.Request
-		known, required := charge(&r)
-		err := readObject(path, raw, known, required...)
-		a.requests = append(a.requests, r)
-		return err
-	})
-	if err := c.read(known, required...); err != nil {
-		return nil, err
+// leaseTime returns how long a lease can be settled.
+func leaseTime(path, text string) (time.Duration, error) {
+	d, err := time.ParseDuration(cmp.Or(text, "0s"))
+	if err != nil || d > maxLease {
+		return 0, invalid(path, text, "must be whole seconds, minutes or hours from 1s to 24h, such as 10m")
 	}
-	a.requests, a.wait = slices.Insert(a.requests, 0, first), time.Duration(wait)*time.Millisecond
-	for i := range a.requests {
-		a.requests[i].Priority = priority
-		if err := c.mayName(a.requests[i].Entity); err != nil {
-			return nil, err
-		}
-	}
-	key, err := c.idempotencyKey()
-	if err != nil {
-		return nil, err
-	}
-	if key != "" && len(a.requests) > 1 {
-		return nil, invalid("Idempotency-Key", c.r.Header.Get("Idempotency-Key"), "must be left out of a request with also, which is not remembered")
-	}
-	a.key, a.requests[0].ID = key, key
-	return &a, nil
+	return d, nil
 }
 
 // idempotencyKey returns the name by which the limiter remembers the field Idempotency-Key of a caller; "" without it. Two callers
@@ -84,15 +65,15 @@ func (c *call) idempotencyKey() (string, error) {
 	key := values[0]
 	printable := !slices.ContainsFunc([]byte(key), func(b byte) bool { return b < ' ' || b > '~' })
 	if len(values) > 1 || key == "" || len(key) > longest || !printable {
-		return "", invalid(name, shown([]byte(key)), "must be one text of 1 to 255 printable ASCII characters")
+		return "", invalid(name, key, "must be one text of 1 to 255 printable ASCII characters")
 	}
 	sum := sha256.Sum256([]byte(c.caller.Name + "\x00" + key))
 	return "http-" + hex.EncodeToString(sum[:20]), nil
 }
 
 // acquire serves POST /v1/acquire.
-func (h *handler) acquire(c *call) (any, error) {
-	a, err := readAcquisition(c)
+func (h *handler) acquire(c *call, a *acquisition) (any, error) {
+	err := a.complete(c)
 	if err != nil {
 		return nil, err
 	}

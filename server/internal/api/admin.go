@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/zlimit/zlimit-go/internal/successor"
@@ -19,33 +20,17 @@ var switches = map[string]turnFunc{
 // turn returns the call that turns the switch of an entity, of an entity for a resource, or of a resource. An entity with a new ID must not
 // serve requests.
 func (h *handler) turn(turn turnFunc, serves bool) func(*call) (any, error) {
-	return func(c *call) (any, error) {
+	return on(func(c *call, narrower *zlimit.Level) (any, error) {
 		at, err := c.level()
+		at.Resource = cmp.Or(at.Resource, narrower.Resource)
+		if err == nil && serves {
+			err = successor.CheckServe(c.r.Context(), c.limiter, at.Entity)
+		}
 		if err != nil {
 			return nil, err
 		}
-		known := fields{}
-		if at.Entity != "" {
-			known["resource"] = text(&at.Resource)
-		}
-		if err := c.readOptional(known); err != nil {
-			return nil, err
-		}
-		if serves {
-			if err := successor.CheckServe(c.r.Context(), c.limiter, at.Entity); err != nil {
-				return nil, err
-			}
-		}
 		return orError(turn(c.limiter.Limits, c.r.Context(), at, nil))
-	}
-}
-
-// readOptional reads the body of a request that may have none.
-func (c *call) readOptional(known fields) error {
-	if c.r.ContentLength == 0 && c.r.Header.Get("Content-Type") == "" {
-		return nil
-	}
-	return c.read(known)
+	})
 }
 
 // orError returns a reply, and none with an error.
@@ -57,68 +42,50 @@ func orError[T any](reply T, err error) (any, error) {
 }
 
 // setParent serves POST /v1/entities/{entity}/parent.
-func (h *handler) setParent(c *call) (any, error) {
+func (h *handler) setParent(c *call, q *struct{ Parent string }) (any, error) {
 	at, err := c.level()
+	if err == nil && q.Parent != "" {
+		err = c.mayName(q.Parent)
+	}
+	for _, entity := range []string{at.Entity, q.Parent} {
+		if err == nil {
+			err = successor.CheckLimits(c.r.Context(), c.limiter, entity)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	var parent string
-	if err := c.read(fields{"parent": text(&parent)}, "parent"); err != nil {
-		return nil, err
-	}
-	if parent != "" {
-		if err := c.mayName(parent); err != nil {
-			return nil, err
-		}
-	}
-	for _, entity := range []string{at.Entity, parent} {
-		if err := successor.CheckLimits(c.r.Context(), c.limiter, entity); err != nil {
-			return nil, err
-		}
-	}
-	return orError(c.limiter.Entities.SetParent(c.r.Context(), at.Entity, parent))
+	return orError(c.limiter.Entities.SetParent(c.r.Context(), at.Entity, q.Parent))
 }
 
 // topUp serves POST /v1/topup.
-func (h *handler) topUp(c *call) (any, error) {
-	var r zlimit.TopUpRequest
-	known := fields{"amounts": amounts(&r.Amounts, 1), "until": moment(&r.Until)}
-	if err := c.readOperation(known, &r.Entity, &r.Resource, &r.OperationID, "amounts"); err != nil {
+func (h *handler) topUp(c *call, q *zlimit.TopUpRequest) (any, error) {
+	if err := c.operation(q.Entity, &q.OperationID); err != nil {
 		return nil, err
 	}
-	if err := successor.CheckBucket(c.r.Context(), c.limiter, r.Entity); err != nil {
-		return nil, err
-	}
-	return orError(c.limiter.Limits.TopUp(c.r.Context(), r))
+	return orError(c.limiter.Limits.TopUp(c.r.Context(), *q))
 }
 
 // reset serves POST /v1/reset.
-func (h *handler) reset(c *call) (any, error) {
-	var r zlimit.ResetRequest
-	known := fields{"limits": texts(&r.Limits, maxAmounts)}
-	if err := c.readOperation(known, &r.Entity, &r.Resource, &r.OperationID); err != nil {
+func (h *handler) reset(c *call, q *zlimit.ResetRequest) (any, error) {
+	if err := c.operation(q.Entity, &q.OperationID); err != nil {
 		return nil, err
 	}
-	if err := successor.CheckBucket(c.r.Context(), c.limiter, r.Entity); err != nil {
-		return nil, err
-	}
-	return orError(c.limiter.Limits.Reset(c.r.Context(), r))
+	return orError(c.limiter.Limits.Reset(c.r.Context(), *q))
 }
 
-// readOperation reads the body of a manual change of a bucket. Its ID is that of the body, or stands for the idempotency key.
-func (c *call) readOperation(known fields, entity, resource, id *string, required ...string) error {
-	known["entity"], known["resource"], known["operation_id"] = text(entity), text(resource), text(id)
-	if err := c.read(known, append([]string{"entity", "resource"}, required...)...); err != nil {
-		return err
-	}
+// operation checks a manual change of a bucket. Its ID is that of the body, or stands for the idempotency key.
+func (c *call) operation(entity string, id *string) error {
 	key, err := c.idempotencyKey()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case key != "" && *id != "":
-		return invalid("operation_id", *id, "must be left out beside Idempotency-Key")
-	case key != "":
-		*id = key
 	}
-	return c.mayName(*entity)
+	if key != "" && *id != "" {
+		return invalid("operation_id", *id, "must be left out beside Idempotency-Key")
+	}
+	*id = cmp.Or(*id, key)
+	if err := c.mayName(entity); err != nil {
+		return err
+	}
+	return successor.CheckBucket(c.r.Context(), c.limiter, entity)
 }

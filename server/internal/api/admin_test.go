@@ -236,7 +236,7 @@ func TestNamespaces(t *testing.T) {
 func TestRequestsThatBreakRules(t *testing.T) {
 	s := newService(t)
 	many := `{"entity":"a","resource":"search","consume":{"rpm":1},"also":[` + strings.Repeat(`{"entity":"a","resource":"search","consume":{"rpm":1}},`, 7) + `{"entity":"a","resource":"search","consume":{"rpm":1}}]}`
-	amounts := make([]string, maxAmounts+1)
+	amounts := make([]string, 32+1)
 	for i := range amounts {
 		amounts[i] = fmt.Sprintf(`"l%d":1`, i)
 	}

@@ -57,6 +57,8 @@ const (
 	maxBodyTime  = 10 * time.Second
 	maxWait      = time.Minute
 	maxLease     = 24 * time.Hour
+	maxBody      = 64 << 10 // bytes
+	maxInteger   = 1<<53 - 1
 )
 
 //go:embed openapi.yaml
@@ -76,6 +78,7 @@ type call struct {
 	caller    *auth.Principal
 	limiter   *zlimit.RateLimiter
 	namespace string
+	form      *form
 }
 
 // written is the reply of a call that has written its own.
@@ -91,18 +94,18 @@ type route struct {
 
 func (h *handler) routes() []route {
 	all := []route{
-		{"POST /v1/acquire", auth.Acquire, maxTime + maxWait, h.acquire},
-		{"POST /v1/settle", auth.Acquire, maxTime, h.settle},
-		{"POST /v1/rollback", auth.Acquire, maxTime, h.rollback},
-		{"POST /v1/heartbeat", auth.Acquire, maxTime, h.heartbeat},
-		{"GET /v1/available", auth.Acquire | auth.Read, maxTime, h.available},
-		{"POST /v1/topup", auth.Admin, maxTime, h.topUp},
-		{"POST /v1/reset", auth.Admin, maxTime, h.reset},
-		{"POST /v1/entities/{entity}/parent", auth.Admin, maxMarkTime, h.setParent},
-		{"GET /v1/usage", auth.Read, maxReadTime, h.usage},
-		{"GET /v1/forecast", auth.Read, maxReadTime, h.forecast},
-		{"GET /v1/rejections", auth.Read, maxReadTime, h.rejections},
-		{"GET /v1/events", auth.Read, 0, h.events},
+		{"POST /v1/acquire", auth.Acquire, maxTime + maxWait, on(h.acquire)},
+		{"POST /v1/settle", auth.Acquire, maxTime, on(h.settle)},
+		{"POST /v1/rollback", auth.Acquire, maxTime, on(h.rollback)},
+		{"POST /v1/heartbeat", auth.Acquire, maxTime, on(h.heartbeat)},
+		{"GET /v1/available", auth.Acquire | auth.Read, maxTime, on(h.available)},
+		{"POST /v1/topup", auth.Admin, maxTime, on(h.topUp)},
+		{"POST /v1/reset", auth.Admin, maxTime, on(h.reset)},
+		{"POST /v1/entities/{entity}/parent", auth.Admin, maxMarkTime, on(h.setParent)},
+		{"GET /v1/usage", auth.Read, maxReadTime, on(h.usage)},
+		{"GET /v1/forecast", auth.Read, maxReadTime, on(h.forecast)},
+		{"GET /v1/rejections", auth.Read, maxReadTime, on(h.rejections)},
+		{"GET /v1/events", auth.Read, 0, on(h.events)},
 	}
 	for _, level := range []string{"system", "resources/{resource}", "entities/{entity}", "entities/{entity}/resources/{resource}"} {
 		path := " /v1/limits/" + level
@@ -138,7 +141,13 @@ func New(o Options) http.Handler {
 		o.Now = time.Now
 	}
 	h := &handler{Options: o, mux: http.NewServeMux(), waiting: make(chan struct{}, o.MaxWaiting), keeper: newKeeper()}
+	spec := newSpecification()
 	for _, rt := range h.routes() {
+		form, serve := spec.form(rt.pattern), rt.serve
+		rt.serve = func(c *call) (any, error) {
+			c.form = &form
+			return serve(c)
+		}
 		h.mux.Handle(rt.pattern, h.serve(rt))
 	}
 	h.mux.Handle("GET /v1/openapi.yaml", http.HandlerFunc(h.document))
@@ -167,7 +176,7 @@ func closeUnread(next http.Handler) http.Handler {
 func ExactPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.EscapedPath(); r.Method != http.MethodConnect && p != "/" && path.Clean("/"+p) != strings.TrimSuffix(p, "/") {
-			err := invalid("path", shown([]byte(p)), "must have no empty name, and . and .. as %2E and %2E%2E")
+			err := invalid("path", p, "must have no empty name, and . and .. as %2E and %2E%2E")
 			writeProblem(w, err, problemOf(err, nil))
 			return
 		}
@@ -287,15 +296,6 @@ func (c *call) body() ([]byte, error) {
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // which would end the request while it waits
 	c.w.Header().Del("Connection")
 	return bytes.TrimSpace(data), nil
-}
-
-// read reads the body of a request by its fields.
-func (c *call) read(known fields, required ...string) error {
-	data, err := c.body()
-	if err != nil {
-		return err
-	}
-	return readObject("", data, known, required...)
 }
 
 func writeJSON(w http.ResponseWriter, status int, reply any) {

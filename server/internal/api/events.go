@@ -99,22 +99,16 @@ var kinds = func() map[string]zlimit.EventKind {
 const beat = 15 * time.Second
 
 // events serves GET /v1/events.
-func (h *handler) events(c *call) (any, error) {
-	q := c.query("kinds")
-	if q.err == nil && h.Events == nil {
+func (h *handler) events(c *call, q *struct{ Kinds string }) (any, error) {
+	if h.Events == nil {
 		return nil, noEvents
 	}
-	q.keep(c.mayName("")) // events of an entity name its parents, too
-	r := &reader{namespace: c.namespace, pending: make(chan []byte, maxPending)}
-	for _, name := range strings.FieldsFunc(q.Get("kinds"), func(r rune) bool { return r == ',' }) {
-		kind, ok := kinds[name]
-		if !ok {
-			q.invalid("kinds", name, "must be kinds of events, such as decision,settle")
-		}
-		r.kinds = append(r.kinds, kind)
+	if err := c.mayName(""); err != nil { // events of an entity name its parents, too
+		return nil, err
 	}
-	if q.err != nil {
-		return nil, q.err
+	r := &reader{namespace: c.namespace, pending: make(chan []byte, maxPending)}
+	for _, name := range strings.FieldsFunc(q.Kinds, func(r rune) bool { return r == ',' }) {
+		r.kinds = append(r.kinds, kinds[name])
 	}
 	if !h.Events.add(r) {
 		return nil, busy("too_many_readers", "Too many read events", "Retry when another reader has left.")

@@ -1,16 +1,13 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -75,7 +72,7 @@ func (h *handler) getLimits(c *call) (any, error) {
 func (c *call) condition() (func(zlimit.Config) error, error) {
 	match, none := c.r.Header.Values("If-Match"), c.r.Header.Values("If-None-Match")
 	if len(none) > 0 && (len(none) > 1 || none[0] != "*") {
-		return nil, invalid("If-None-Match", shown([]byte(strings.Join(none, ", "))), "must be *, for a level that must have no limits yet")
+		return nil, invalid("If-None-Match", strings.Join(none, ", "), "must be *, for a level that must have no limits yet")
 	}
 	tags := strings.Split(strings.Join(match, ","), ",")
 	for i := range tags {
@@ -120,8 +117,8 @@ func (h *handler) putLimits(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	want, err := readConfig(c)
-	if err != nil {
+	var want zlimit.Config
+	if err := c.read(&want); err != nil {
 		return nil, err
 	}
 	if want.IsZero() {
@@ -134,74 +131,6 @@ func (h *handler) putLimits(c *call) (any, error) {
 		return nil, err
 	}
 	return h.getLimits(c)
-}
-
-// readConfig reads the config of a body.
-func readConfig(c *call) (config zlimit.Config, err error) {
-	var policy, cascade string
-	var retention int64
-	const year = 366 * 24 * 60 * 60
-	err = c.read(fields{
-		"limits": list(maxAmounts, func(path string, raw json.RawMessage) error {
-			var l zlimit.Limit
-			if err := strictLimit(path, raw); err != nil {
-				return err
-			}
-			if err := json.Unmarshal(raw, &l); err != nil {
-				return limitError(path, raw, err)
-			}
-			config.Limits = append(config.Limits, l)
-			return nil
-		}),
-		"on_unavailable": text(&policy), "within": text(&config.Within), "cascade": text(&cascade),
-		"audit_retention_seconds": integer(&retention, 0, 100*year),
-	}, "limits")
-	if err != nil {
-		return config, err
-	}
-	if policy != "" {
-		if err := config.OnUnavailable.UnmarshalText([]byte(policy)); err != nil {
-			return config, invalid("on_unavailable", shown([]byte(policy)), "must be allow or block")
-		}
-	}
-	config.Cascade, config.AuditRetention = zlimit.CascadePolicy(cascade), time.Duration(retention)*time.Second
-	return config, nil
-}
-
-// strictLimit refuses a limit that is neither a text nor an object whose fields come once, in their exact form.
-func strictLimit(path string, raw json.RawMessage) error {
-	if raw[0] == '"' {
-		return nil
-	}
-	known := fields{}
-	for _, name := range limitFields {
-		known[name] = func(string, json.RawMessage) error { return nil }
-	}
-	if !bytes.HasPrefix(raw, []byte("{")) {
-		return invalid(path, shown(raw), `must be a text such as "tpm=10000/min", or an object`)
-	}
-	return readObject(path, raw, known, "name", "capacity")
-}
-
-// limitError names what is wrong with a limit: the field of an object, or the part of a text.
-func limitError(path string, raw json.RawMessage, err error) error {
-	var wrong *zlimit.ValidationError
-	if !errors.As(err, &wrong) {
-		return invalid(path, shown(raw), "must be a limit")
-	}
-	_, part, _ := strings.Cut(wrong.Field, " ")
-	at := slices.IndexFunc(limitFields, func(name string) bool {
-		return part != "" && strings.HasPrefix(name, strings.ReplaceAll(part, " ", "_"))
-	})
-	if raw[0] == '{' && at >= 0 {
-		return invalid(member(path, limitFields[at]), wrong.Value, wrong.Reason)
-	}
-	return invalid(path, shown(raw), strings.TrimSpace(part+" "+wrong.Reason))
-}
-
-// limitFields are the fields of a limit as an object.
-var limitFields = []string{
-	"name", "capacity", "refill_amount", "refill_period_seconds", "resets", "windows", "zone", "floors", "term_seconds", "session_seconds", "prepaid", "carry", "mode",
 }
 
 // deleteLimits serves DELETE /v1/limits/{level}. The switch, the wider resource and the cascade policy of the level stay.

@@ -56,8 +56,8 @@ func problemOf(err error, caller *auth.Principal) client.Problem {
 		}
 		return p
 	case errors.As(err, &wrong) && !errors.Is(err, zlimit.ErrNoLimits):
-		p.Code, p.Errors = "invalid", []client.FieldError{{Field: wrong.Field, Value: shown([]byte(wrong.Value)), Reason: wrong.Reason}}
-		p.Detail = fmt.Sprintf("%s %q %s.", wrong.Field, shown([]byte(wrong.Value)), wrong.Reason)
+		p.Code, p.Errors = "invalid", []client.FieldError{{Field: wrong.Field, Value: shown(wrong.Value), Reason: wrong.Reason}}
+		p.Detail = fmt.Sprintf("%s %q %s.", wrong.Field, shown(wrong.Value), wrong.Reason)
 		if wrong.Field == "operation id" && strings.HasPrefix(wrong.Reason, "was used") {
 			p.Status, p.Code, p.Title = http.StatusConflict, "reused_key", "Key used by another request"
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -9,13 +10,11 @@ import (
 )
 
 // available serves GET /v1/available.
-func (h *handler) available(c *call) (any, error) {
-	q := c.query("entity", "resource", "parents")
-	asked := zlimit.AvailableQuery{Entity: q.required("entity"), Resource: q.Get("resource"), Parents: q.flag("parents")}
-	if err := cmp.Or(q.err, c.mayName(asked.Entity)); err != nil {
+func (h *handler) available(c *call, q *zlimit.AvailableQuery) (any, error) {
+	if err := c.mayName(q.Entity); err != nil {
 		return nil, err
 	}
-	statuses, err := c.limiter.Available(c.r.Context(), asked)
+	statuses, err := c.limiter.Available(c.r.Context(), *q)
 	return orError(map[string]any{"limits": limitsOf(statuses, c.caller)}, err)
 }
 
@@ -29,32 +28,47 @@ type usageReply struct {
 	Gaps       []zlimit.UsageGap `json:"gaps"` // in the range
 }
 
-// The bounds of a query of usage.
-const (
-	maxWindows = 1000
-	maxRange   = 366 * 24 * time.Hour
-)
+// between fills in a range of time, and checks its bound. The defaults end now, and begin some time before the end.
+func between(from, to *time.Time, now time.Time, usual, most time.Duration) error {
+	if to.IsZero() {
+		*to = now
+	}
+	if from.IsZero() {
+		*from = to.Add(-usual)
+	}
+	if !from.Before(*to) || to.Sub(*from) > most {
+		return invalid("from", from.Format(time.RFC3339), fmt.Sprintf("must be before to, by %d days at most", most/(24*time.Hour)))
+	}
+	return nil
+}
+
+// maxRange bounds the range of a query of usage.
+const maxRange = 366 * 24 * time.Hour
+
+// A usageQuery has the parameters of GET /v1/usage.
+type usageQuery struct {
+	zlimit.UsageQuery
+
+	Windows int `json:"windows"`
+}
 
 // usage serves GET /v1/usage.
-func (h *handler) usage(c *call) (any, error) {
-	q := c.query("entity", "resource", "window", "from", "to", "windows")
-	asked := zlimit.UsageQuery{Entity: q.Get("entity"), Resource: q.Get("resource"), Window: q.window("window")}
-	asked.From, asked.To = q.between(h.Now(), 24*time.Hour, maxRange)
-	windows := q.integer("windows", 0, 0, maxWindows)
-	if asked.Entity == "" && asked.Resource == "" {
-		q.invalid("entity", "", "must be given, or resource")
+func (h *handler) usage(c *call, q *usageQuery) (any, error) {
+	err := between(&q.From, &q.To, h.Now(), 24*time.Hour, maxRange)
+	if err == nil && q.Entity == "" && q.Resource == "" {
+		err = invalid("entity", "", "must be given, or resource")
 	}
-	if err := cmp.Or(q.err, c.mayName(asked.Entity)); err != nil {
+	if err = cmp.Or(err, c.mayName(q.Entity)); err != nil {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	summary, err := c.limiter.Usage.Summary(ctx, asked)
+	summary, err := c.limiter.Usage.Summary(ctx, q.UsageQuery)
 	if err != nil {
 		return nil, err
 	}
 	reply := usageReply{Summary: summary, Windows: []zlimit.Snapshot{}, Gaps: []zlimit.UsageGap{}}
-	if asked.Limit = windows; windows > 0 {
-		for snapshot, err := range c.limiter.Usage.Snapshots(ctx, asked) {
+	if q.Limit = q.Windows; q.Windows > 0 {
+		for snapshot, err := range c.limiter.Usage.Snapshots(ctx, q.UsageQuery) {
 			if err != nil {
 				return nil, err
 			}
@@ -63,18 +77,16 @@ func (h *handler) usage(c *call) (any, error) {
 	}
 	complete, err := c.limiter.Usage.Completeness(ctx)
 	reply.CompleteTo = complete.To
-	reply.Gaps = append(reply.Gaps, complete.Within(asked.From, asked.To)...)
+	reply.Gaps = append(reply.Gaps, complete.Within(q.From, q.To)...)
 	return orError(reply, err)
 }
 
 // forecast serves GET /v1/forecast.
-func (h *handler) forecast(c *call) (any, error) {
-	q := c.query("entity", "resource")
-	entity, resource := q.required("entity"), q.Get("resource")
-	if err := cmp.Or(q.err, c.mayName(entity)); err != nil {
+func (h *handler) forecast(c *call, q *zlimit.Level) (any, error) {
+	if err := c.mayName(q.Entity); err != nil {
 		return nil, err
 	}
-	found, err := c.limiter.Usage.Forecast(c.r.Context(), entity, resource)
+	found, err := c.limiter.Usage.Forecast(c.r.Context(), q.Entity, q.Resource)
 	budgets := []zlimit.Forecast{}
 	for _, f := range found {
 		if c.caller.MayEntity(f.Entity) { // and not of a parent that the caller may not name
@@ -88,15 +100,11 @@ func (h *handler) forecast(c *call) (any, error) {
 const maxRejectedRange = 31 * 24 * time.Hour
 
 // rejections serves GET /v1/rejections. A rejection names the parent whose limit rejected, so it is for callers of all entities.
-func (h *handler) rejections(c *call) (any, error) {
-	q := c.query("entity", "resource", "from", "to", "max")
-	q.keep(c.mayName(""))
-	asked := zlimit.RejectedQuery{Entity: q.Get("entity"), Resource: q.Get("resource"), Max: q.integer("max", 20, 1, 100)}
-	asked.From, asked.To = q.between(h.Now(), 10*time.Minute, maxRejectedRange)
-	if q.err != nil {
-		return nil, q.err
+func (h *handler) rejections(c *call, q *zlimit.RejectedQuery) (any, error) {
+	if err := cmp.Or(c.mayName(""), between(&q.From, &q.To, h.Now(), 10*time.Minute, maxRejectedRange)); err != nil {
+		return nil, err
 	}
-	return orError(c.limiter.Usage.Rejected(c.r.Context(), asked))
+	return orError(c.limiter.Usage.Rejected(c.r.Context(), *q))
 }
 
 // noEvents is the answer of a server that keeps none.

@@ -1,65 +1,47 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A settlement is what a charge of a lease has consumed.
-type settlement struct{ actual, adjust zlimit.Amounts }
-
-func (s *settlement) fields() fields {
-	return fields{"actual": amounts(&s.actual, 0), "adjust": amounts(&s.adjust, -maxInteger)}
-}
-
 // settle serves POST /v1/settle.
-func (h *handler) settle(c *call) (any, error) {
-	all := make([]settlement, 1)
-	known := all[0].fields()
-	var also []settlement
-	known["also"] = list(maxRequests-1, func(path string, raw json.RawMessage) error {
-		var s settlement
-		err := readObject(path, raw, s.fields())
-		also = append(also, s)
-		return err
-	})
-	claims, err := h.lease(c, known)
+func (h *handler) settle(c *call, q *client.SettleRequest) (any, error) {
+	claims, err := h.open(c, q.Lease)
 	if err != nil {
 		return nil, err
 	}
-	if all = append(all, also...); len(all) > len(claims.Leases) {
-		return nil, invalid("also", strconv.Itoa(len(also))+" values", fmt.Sprintf("must have at most %d, as the request of the lease", len(claims.Leases)-1))
+	if len(q.Also) >= len(claims.Leases) {
+		return nil, invalid("also", strconv.Itoa(len(q.Also))+" values", fmt.Sprintf("must have at most %d, as the request of the lease", len(claims.Leases)-1))
 	}
 	actual := make([]zlimit.Amounts, len(claims.Leases))
-	for i := range all {
+	for i, s := range append([]client.Settlement{q.Settlement}, q.Also...) {
 		path := ""
 		if i > 0 {
 			path = "also[" + strconv.Itoa(i-1) + "]"
 		}
-		if actual[i], err = all[i].of(path, &claims.Leases[i]); err != nil {
+		if actual[i], err = settled(&s, path, &claims.Leases[i]); err != nil {
 			return nil, err
 		}
 	}
 	return h.settleAll(c, claims, actual)
 }
 
-// of returns what a lease has consumed in all. It holds only limits of which something is said.
-func (s *settlement) of(path string, lease *token.Lease) (zlimit.Amounts, error) {
+// settled returns what a lease has consumed in all. It holds only limits of which something is said.
+func settled(s *client.Settlement, path string, lease *token.Lease) (zlimit.Amounts, error) {
 	actual := zlimit.Amounts{}
-	maps.Copy(actual, s.actual)
-	for name, change := range s.adjust {
+	maps.Copy(actual, s.Actual)
+	for name, change := range s.Adjust {
 		at := member(path, "adjust["+name+"]")
 		taken, ok := lease.Amounts[name]
-		_, twice := s.actual[name]
+		_, twice := s.Actual[name]
 		switch {
 		case twice:
 			return nil, invalid(at, strconv.FormatInt(change, 10), "must be left out for a limit of actual")
@@ -72,7 +54,7 @@ func (s *settlement) of(path string, lease *token.Lease) (zlimit.Amounts, error)
 		}
 		actual[name] = taken + change
 	}
-	for name, n := range s.actual {
+	for name, n := range s.Actual {
 		if _, ok := lease.Amounts[name]; !ok {
 			return nil, invalid(member(path, "actual["+name+"]"), strconv.FormatInt(n, 10), "must be of a limit that the lease has taken")
 		}
@@ -80,9 +62,15 @@ func (s *settlement) of(path string, lease *token.Lease) (zlimit.Amounts, error)
 	return actual, nil
 }
 
+// A leaseRequest is about a lease, for some time from now.
+type leaseRequest struct {
+	Lease string `json:"lease"`
+	For   string `json:"for"`
+}
+
 // rollback serves POST /v1/rollback.
-func (h *handler) rollback(c *call) (any, error) {
-	claims, err := h.lease(c, fields{})
+func (h *handler) rollback(c *call, q *leaseRequest) (any, error) {
+	claims, err := h.open(c, q.Lease)
 	if err != nil {
 		return nil, err
 	}
@@ -93,14 +81,9 @@ func (h *handler) rollback(c *call) (any, error) {
 	return h.settleAll(c, claims, actual)
 }
 
-// lease reads the body of a request about a lease, and returns what the lease says.
-func (h *handler) lease(c *call, known fields, required ...string) (*token.Claims, error) {
-	var text string
-	known["lease"] = secret(&text)
-	if err := c.read(known, append([]string{"lease"}, required...)...); err != nil {
-		return nil, err
-	}
-	return h.Tokens().Open(text, c.namespace, c.caller.Name, h.Now())
+// open returns what the lease of a request says.
+func (h *handler) open(c *call, lease string) (*token.Claims, error) {
+	return h.Tokens().Open(lease, c.namespace, c.caller.Name, h.Now())
 }
 
 // settleAll settles the leases of a token, each exactly once. A call that fails in between is repeated as a whole: leases with the same
@@ -133,9 +116,12 @@ func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amoun
 }
 
 // heartbeat serves POST /v1/heartbeat. It makes no call of the store: the leases of the token last longer than the token.
-func (h *handler) heartbeat(c *call) (any, error) {
-	var longer time.Duration
-	claims, err := h.lease(c, fields{"for": leaseTime(&longer)}, "for")
+func (h *handler) heartbeat(c *call, q *leaseRequest) (any, error) {
+	claims, err := h.open(c, q.Lease)
+	if err != nil {
+		return nil, err
+	}
+	longer, err := leaseTime("for", q.For)
 	if err != nil {
 		return nil, err
 	}
