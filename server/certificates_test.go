@@ -74,12 +74,10 @@ func (a *issuer) sign(t *testing.T, names ...string) (certificate, key string) {
 			leaf.DNSNames = append(leaf.DNSNames, name)
 		}
 	}
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check.Fatal(t, "ecdsa.GenerateKey()", err)
+	secret := check.Call(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Must(t, "ecdsa.GenerateKey()")
 	der, err := x509.CreateCertificate(rand.Reader, leaf, a.certificate, &secret.PublicKey, a.key)
 	check.Fatal(t, "x509.CreateCertificate()", err)
-	private, err := x509.MarshalPKCS8PrivateKey(secret)
-	check.Fatal(t, "x509.MarshalPKCS8PrivateKey()", err)
+	private := check.Call(x509.MarshalPKCS8PrivateKey(secret)).Must(t, "x509.MarshalPKCS8PrivateKey()")
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
 
@@ -125,8 +123,7 @@ func TestCallersByCertificate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := &tls.Config{RootCAs: roots, ServerName: "localhost"}
 			if test.issuer != nil {
-				pair, err := tls.X509KeyPair(pairOf(test.issuer.sign(t, test.identity)))
-				check.Fatal(t, "tls.X509KeyPair()", err)
+				pair := check.Call(tls.X509KeyPair(pairOf(test.issuer.sign(t, test.identity)))).Must(t, "tls.X509KeyPair()")
 				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // also for another authority
 			}
 			transport := &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}
@@ -147,8 +144,7 @@ func TestCallersByCertificate(t *testing.T) {
 			if test.key != "" {
 				options = append(options, grpc.WithPerRPCCredentials(bearer(test.key)))
 			}
-			conn, err := grpc.NewClient(test.server.GRPCAddr(), options...)
-			check.Fatal(t, "grpc.NewClient()", err)
+			conn := check.Call(grpc.NewClient(test.server.GRPCAddr(), options...)).Must(t, "grpc.NewClient()")
 			defer conn.Close()
 			_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("ann"))
 			if status.Code(err) != test.grpc {

@@ -48,10 +48,8 @@ http_filters:
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := directory(t, map[string]string{"envoy.yaml": test.text, "a.limits.yaml": limits, "zlimitd.yaml": config})
-			c, err := Load(filepath.Join(dir, "zlimitd.yaml"), noEnv)
-			check.Fatal(t, "Load()", err)
-			got, err := c.EnvoyWarnings(filepath.Join(dir, "envoy.yaml"))
-			check.Fatal(t, "EnvoyWarnings()", err)
+			c := check.Call(Load(filepath.Join(dir, "zlimitd.yaml"), noEnv)).Must(t, "Load()")
+			got := check.Call(c.EnvoyWarnings(filepath.Join(dir, "envoy.yaml"))).Must(t, "EnvoyWarnings()")
 			if len(got) != len(test.want) {
 				t.Fatalf("EnvoyWarnings = %q, want %q", got, test.want)
 			}
@@ -66,10 +64,8 @@ http_filters:
 
 // TestExampleHasNoWarnings checks the example of docs/envoy.md.
 func TestExampleHasNoWarnings(t *testing.T) {
-	c, err := Load("examples/envoy/zlimitd.yaml", noEnv)
-	check.Fatal(t, "Load()", err)
-	envoy, err := c.EnvoyWarnings("examples/envoy/envoy.yaml")
-	check.Fatal(t, "EnvoyWarnings()", err)
+	c := check.Call(Load("examples/envoy/zlimitd.yaml", noEnv)).Must(t, "Load()")
+	envoy := check.Call(c.EnvoyWarnings("examples/envoy/envoy.yaml")).Must(t, "EnvoyWarnings()")
 	if diff := cmp.Diff([]string(nil), append(c.Warnings(), envoy...)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
@@ -87,8 +83,7 @@ func TestClearText(t *testing.T) {
 func TestPages(t *testing.T) {
 	read := 0
 	for _, name := range []string{"docs/server.md", "docs/envoy.md"} {
-		page, err := pages.Read("..", name)
-		check.Fatal(t, "pages.Read()", err)
+		page := check.Call(pages.Read("..", name)).Must(t, "pages.Read()")
 		for _, b := range page.Blocks {
 			if b.Language != "yaml" || !strings.Contains(b.Text, "ratelimit:") {
 				continue

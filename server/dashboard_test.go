@@ -29,8 +29,7 @@ import (
 // browser returns a client with cookies.
 func browser(t *testing.T) *http.Client {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	check.Fatal(t, "cookiejar.New()", err)
+	jar := check.Call(cookiejar.New(nil)).Must(t, "cookiejar.New()")
 	return &http.Client{Jar: jar}
 }
 
@@ -41,14 +40,11 @@ func look(t *testing.T, c *http.Client, address string, form url.Values) (int, s
 	if form != nil {
 		method, body = http.MethodPost, strings.NewReader(form.Encode())
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, address, body)
-	check.Fatal(t, "http.NewRequestWithContext()", err)
+	r := check.Call(http.NewRequestWithContext(t.Context(), method, address, body)).Must(t, "http.NewRequestWithContext()")
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	reply, err := c.Do(r)
-	check.Fatal(t, "Do()", err)
+	reply := check.Call(c.Do(r)).Must(t, "Do()")
 	defer func() { _ = reply.Body.Close() }()
-	text, err := io.ReadAll(reply.Body)
-	check.Fatal(t, "io.ReadAll()", err)
+	text := check.Call(io.ReadAll(reply.Body)).Must(t, "io.ReadAll()")
 	return reply.StatusCode, string(text)
 }
 
@@ -114,8 +110,7 @@ func TestNoDashboard(t *testing.T) {
 
 // TestDashboardAlone runs the page by itself: its link works, and it listens on the loopback alone.
 func TestDashboardAlone(t *testing.T) {
-	c, err := Load("", noEnv)
-	check.Fatal(t, "Load()", err)
+	c := check.Call(Load("", noEnv)).Must(t, "Load()")
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	link, ended := make(chan string, 1), make(chan error, 1)
@@ -139,8 +134,7 @@ func TestDashboardAlone(t *testing.T) {
 func open(t *testing.T, c *Config) (s *Server, admin *http.Client) {
 	t.Helper()
 	var log bytes.Buffer
-	s, err := New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)))
-	check.Fatal(t, "New()", err)
+	s = check.Call(New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)))).Must(t, "New()")
 	link := regexp.MustCompile(`http://\S+/signin\?token=\w+`).FindString(log.String())
 	s.logger = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -165,8 +159,7 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	dir := directory(t, map[string]string{
 		"config.yaml": strings.Replace(config, "ratelimit:\n", "dashboard: true\nratelimit:\n  domains: {d: {lease: 10m}}\n", 1), "x.limits.yaml": strings.Replace(limits, "2}", "2000}", 1),
 	})
-	c, err := Load(filepath.Join(dir, "config.yaml"), noEnv)
-	check.Fatal(t, "Load()", err)
+	c := check.Call(Load(filepath.Join(dir, "config.yaml"), noEnv)).Must(t, "Load()")
 	s, admin := open(t, c)
 	if err := s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{
 		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 100_000), zlimit.Slots("slots", 5)},
@@ -175,8 +168,7 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	}
 	call := func(path, body string) map[string]any {
 		t.Helper()
-		answer, err := http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))
-		check.Fatal(t, "http.Post()", err)
+		answer := check.Call(http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))).Must(t, "http.Post()")
 		defer answer.Body.Close()
 		var reply map[string]any
 		if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
@@ -213,8 +205,7 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	conn := dial(t, s)
 	ask := request("ann")
 	ask.Descriptors[0].HitsAddend = wrapperspb.UInt64(30)
-	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), ask)
-	check.Fatal(t, "ShouldRateLimit()", err)
+	answer := check.Call(pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), ask)).Must(t, "ShouldRateLimit()")
 	const service = "/kuadrant.service.ratelimit.v1.RateLimitService/"
 	reserve, reserved := kuadrant.New("ReserveRequest").With("amount", uint64(50)), kuadrant.New("ReserveResponse")
 	data, err := proto.Marshal(request("ben")) // domain and descriptors have the same numbers

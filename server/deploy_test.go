@@ -134,8 +134,7 @@ func decodeStrictly(t *testing.T, text string, into any) {
 
 // TestKubernetes decodes the manifests strictly, loads their config, and compares its ports, paths and times with the ones of the containers.
 func TestKubernetes(t *testing.T) {
-	text, err := os.ReadFile("deploy/kubernetes.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("deploy/kubernetes.yaml")).Must(t, "os.ReadFile()")
 	documents := strings.Split(string(text), "\n---\n")
 	if len(documents) != 4 {
 		t.Fatalf("there are %d documents, want 4", len(documents))
@@ -155,8 +154,7 @@ func TestKubernetes(t *testing.T) {
 	for name, content := range config.Data {
 		files[name] = strings.ReplaceAll(content, "/run/secrets/zlimitd/", "")
 	}
-	c, err := Load(filepath.Join(directory(t, files), "zlimitd.yaml"), noEnv)
-	check.Fatal(t, "Load()", err)
+	c := check.Call(Load(filepath.Join(directory(t, files), "zlimitd.yaml"), noEnv)).Must(t, "Load()")
 	spec := deploy.Spec.Template.Spec
 	if drain := int((c.Drain.Delay + c.Drain.Timeout).Seconds()); spec.Grace <= drain {
 		t.Errorf("terminationGracePeriodSeconds = %d, want more than a drain takes, %d", spec.Grace, drain)
@@ -196,8 +194,7 @@ func TestKubernetes(t *testing.T) {
 // what Go's templates have, and to two functions of Helm.
 func TestChart(t *testing.T) {
 	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		check.Fatal(t, "os.ReadFile()", err)
+		text := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 		return string(text)
 	}
 	var chart struct {
@@ -209,11 +206,10 @@ func TestChart(t *testing.T) {
 	if chart.APIVersion != "v2" || chart.Version != zlimit.Version || chart.AppVersion != zlimit.Version {
 		t.Errorf("the chart is %+v, want the version %s", chart, zlimit.Version)
 	}
-	source, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
+	source := check.Call(template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"toJson":    func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
 		"sha256sum": func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
-	}).Parse(read("deploy/chart/templates/zlimitd.yaml"))
-	check.Fatal(t, "Parse()", err)
+	}).Parse(read("deploy/chart/templates/zlimitd.yaml"))).Must(t, "Parse()")
 	decode := func(text string) (documents []map[string]any) {
 		for d := yaml.NewDecoder(strings.NewReader(text)); ; {
 			var document map[string]any
@@ -258,16 +254,14 @@ func TestChart(t *testing.T) {
 
 // TestCompose decodes the file strictly, and compares it with the image and the drain.
 func TestCompose(t *testing.T) {
-	text, err := os.ReadFile("deploy/compose.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("deploy/compose.yaml")).Must(t, "os.ReadFile()")
 	var c compose
 	decodeStrictly(t, string(text), &c)
 	s := c.Services["zlimitd"]
 	if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.Drop, []string{"ALL"}) || !slices.Equal(s.Command, []string{"-config", "/etc/zlimitd/zlimitd.yaml"}) {
 		t.Errorf("the service is %+v", s)
 	}
-	drain, err := Load("", noEnv)
-	check.Fatal(t, "Load()", err)
+	drain := check.Call(Load("", noEnv)).Must(t, "Load()")
 	if grace, err := time.ParseDuration(s.Grace); err != nil || grace <= drain.Drain.Delay+drain.Drain.Timeout {
 		t.Errorf("stop_grace_period = %s, %v, want more than a drain takes", s.Grace, err)
 	}

@@ -72,16 +72,14 @@ func newMesh(t *testing.T) *mesh {
 		"zlimitd.yaml":     config + "  domains: {llm: {lease: 1m}}\n",
 		"shop.limits.yaml": meshLimits, "llm.limits.yaml": meshTokens,
 	})
-	c, err := Load(filepath.Join(files, "zlimitd.yaml"), noEnv)
-	check.Fatal(t, "Load()", err)
+	c := check.Call(Load(filepath.Join(files, "zlimitd.yaml"), noEnv)).Must(t, "Load()")
 	slow := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) { // after the decision
 		if e.Kind == zlimit.EventDecision && strings.Contains(e.Resource, "slow") {
 			time.Sleep(time.Second)
 		}
 	})
 	m := runMesh(t, c, nil, slow)
-	text, err := os.ReadFile("testdata/envoy.yaml")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("testdata/envoy.yaml")).Must(t, "os.ReadFile()")
 	m.url = startEnvoy(t, binary, strings.NewReplacer(
 		"ZLIMITD", portOf(m.server.GRPCAddr()), "UPSTREAM", m.upstream, "DEAD", freePort(t)).Replace(string(text)))
 	return m
@@ -118,8 +116,7 @@ func portOf(address string) string {
 // freePort returns a port on which nothing listens.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check.Fatal(t, "net.Listen()", err)
+	l := check.Call(net.Listen("tcp", "127.0.0.1:0")).Must(t, "net.Listen()")
 	defer l.Close()
 	return portOf(l.Addr().String())
 }

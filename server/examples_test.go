@@ -14,16 +14,14 @@ import (
 func TestExampleEnvoy(t *testing.T) {
 	binary := envoyBinary(t)
 	const dir = "examples/envoy"
-	c, err := Load(filepath.Join(dir, "zlimitd.yaml"), func(name string) string {
+	c := check.Call(Load(filepath.Join(dir, "zlimitd.yaml"), func(name string) string {
 		return map[string]string{"ZLIMITD_GRPC": "127.0.0.1:0", "ZLIMITD_HTTP": "127.0.0.1:0"}[name]
-	})
-	check.Fatal(t, "Load()", err)
+	})).Must(t, "Load()")
 	m := runMesh(t, c, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"usage": {"total_tokens": ` + r.Header.Get("x-costs") + `}}`))
 	})
-	text, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile(filepath.Join(dir, "envoy.yaml"))).Must(t, "os.ReadFile()")
 	m.url = startEnvoy(t, binary, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}\n"+strings.NewReplacer(
 		"0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0", "8081", portOf(m.server.GRPCAddr()), "9100", m.upstream).Replace(string(text)))
 	for _, test := range []struct {

@@ -54,8 +54,7 @@ func onEngine(t *testing.T) (path string, limiter *zlimit.RateLimiter) {
 		t.Setenv(name, value)
 	}
 	store := "dynamodb:" + engine.Table(t) + "?region=eu-central-1"
-	limiter, err := zlimit.Open(t.Context(), store, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.Open()", err)
+	limiter = check.Call(zlimit.Open(t.Context(), store, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 	t.Cleanup(func() { _ = limiter.Close() })
 	path = filepath.Join(directory(t, map[string]string{
 		"zlimitd.yaml": "store: " + store + "\nsigning_keys: [{id: k1, file: key}]\n" + config, "a.limits.yaml": limits, "key": strings.Repeat("k", 32),
@@ -105,14 +104,12 @@ type replica struct {
 
 func startReplica(t *testing.T, path string) *replica {
 	t.Helper()
-	program, err := os.Executable()
-	check.Fatal(t, "os.Executable()", err)
+	program := check.Call(os.Executable()).Must(t, "os.Executable()")
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), replicaConfig+"="+path)
 	var failure bytes.Buffer
 	cmd.Stderr = &failure
-	output, err := cmd.StdoutPipe()
-	check.Fatal(t, "StdoutPipe()", err)
+	output := check.Call(cmd.StdoutPipe()).Must(t, "StdoutPipe()")
 	check.Fatal(t, "Start()", cmd.Start())
 	r := &replica{cmd: cmd}
 	t.Cleanup(r.kill)

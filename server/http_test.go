@@ -20,8 +20,7 @@ func TestHTTP(t *testing.T) {
 	check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 1000)}}))
 	c := &client.Client{URL: "http://" + s.HTTPAddr()}
 	request := client.AcquireRequest{Entity: "alice", Resource: "gpt-4", Consume: map[string]int64{"tpm": 600}, Lease: "1m"}
-	acquired, err := c.Acquire(t.Context(), request)
-	check.Fatal(t, "Acquire()", err)
+	acquired := check.Call(c.Acquire(t.Context(), request)).Must(t, "Acquire()")
 	var problem *client.Problem
 	if _, err := c.Acquire(t.Context(), request); !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter == 0 {
 		t.Errorf("Acquire beyond the limit = %v, want 429 and Retry-After", err)

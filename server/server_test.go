@@ -44,10 +44,8 @@ const config = "grpc: 127.0.0.1:0\nhttp: 127.0.0.1:0\ndrain: {delay: 1ms, timeou
 // start serves a config until the test ends.
 func start(t *testing.T, path string) (s *Server, end func() error) {
 	t.Helper()
-	c, err := Load(path, noEnv)
-	check.Fatal(t, "Load()", err)
-	s, err = New(t.Context(), c, slog.New(slog.DiscardHandler))
-	check.Fatal(t, "New()", err)
+	c := check.Call(Load(path, noEnv)).Must(t, "Load()")
+	s = check.Call(New(t.Context(), c, slog.New(slog.DiscardHandler))).Must(t, "New()")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -68,8 +66,7 @@ func start(t *testing.T, path string) (s *Server, end func() error) {
 
 func dial(t *testing.T, s *Server) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	check.Fatal(t, "grpc.NewClient()", err)
+	conn := check.Call(grpc.NewClient(s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))).Must(t, "grpc.NewClient()")
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -81,11 +78,9 @@ func request(user string) *pb.RateLimitRequest {
 // get returns the status and the body of a page.
 func get(t *testing.T, s *Server, path string) (int, string) {
 	t.Helper()
-	answer, err := http.Get("http://" + s.HTTPAddr() + path)
-	check.Fatal(t, "http.Get()", err)
+	answer := check.Call(http.Get("http://"+s.HTTPAddr()+path)).Must(t, "http.Get()")
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	check.Fatal(t, "io.ReadAll()", err)
+	body := check.Call(io.ReadAll(answer.Body)).Must(t, "io.ReadAll()")
 	return answer.StatusCode, string(body)
 }
 
@@ -118,8 +113,7 @@ func TestServe(t *testing.T) {
 	}
 
 	check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, "a.limits.yaml"), []byte(strings.Replace(limits, "2}", "9}", 1)), 0o600))
-	changed, err := Load(path, noEnv)
-	check.Fatal(t, "Load()", err)
+	changed := check.Call(Load(path, noEnv)).Must(t, "Load()")
 	check.Fatal(t, "Reload()", s.Reload(t.Context(), changed))
 	if got, err := client.ShouldRateLimit(t.Context(), request("bob")); err != nil || got.Statuses[0].LimitRemaining != 8 {
 		t.Errorf("ShouldRateLimit after the reload = %v, %v, want 8 left", got, err)
@@ -148,8 +142,7 @@ func TestDrain(t *testing.T) {
 	s, end := start(t, path)
 	conn := dial(t, s)
 	client, health := pb.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
-	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
-	check.Fatal(t, "Watch()", err)
+	watch := check.Call(health.Watch(t.Context(), &healthpb.HealthCheckRequest{})).Must(t, "Watch()")
 	if got, err := watch.Recv(); err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Fatalf("Watch = %v, %v", got, err)
 	}
@@ -269,8 +262,7 @@ func TestFailedStart(t *testing.T) {
 		func(c *Config) { c.HTTP = "127.0.0.1:99999" },
 		func(c *Config) { c.TLS.Certificate = "none.pem" },
 	} {
-		c, err := Load("", noEnv)
-		check.Fatal(t, "Load()", err)
+		c := check.Call(Load("", noEnv)).Must(t, "Load()")
 		c.GRPC = "127.0.0.1:0"
 		change(c)
 		if _, err := New(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil))); err == nil {

@@ -68,8 +68,7 @@ func newTestbed(t *testing.T) *testbed {
 	w.namespace = ns.ID
 	check.Fatal(w, "Limits.Set()", w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}, {ID: "loner"}} {
-		_, err := w.admin.Entities.Create(t.Context(), e)
-		check.Fatal(w, "Entities.Create()", err)
+		check.Call(w.admin.Entities.Create(t.Context(), e)).Must(w, "Entities.Create()")
 	}
 	return w
 }
@@ -176,8 +175,7 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 	if !errors.As(err, &exceeded) {
 		w.Fatalf("Acquire() of too much = %v", err)
 	}
-	_, err = l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})
-	check.Fatal(w, "Available()", err)
+	check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})).Must(w, "Available()")
 	_, err = l.TimeUntil(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 9_990}})
 	check.Fatal(w, "TimeUntil()", err)
 
@@ -226,20 +224,14 @@ func reads(t *testing.T, w *testbed) {
 func readWith(w *testbed, l *zlimit.RateLimiter) {
 	w.Helper()
 	ctx := w.Context()
-	_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})
-	check.Fatal(w, "Available()", err)
-	_, err = l.Entities.Get(ctx, "key")
-	check.Fatal(w, "Entities.Get()", err)
-	_, err = l.Limits.Resolve(ctx, "key", "gpt-4")
-	check.Fatal(w, "Limits.Resolve()", err)
-	_, err = l.Limits.Get(ctx, zlimit.Level{})
-	check.Fatal(w, "Limits.Get()", err)
-	_, err = l.Usage.Capacity(ctx, "gpt-4")
-	check.Fatal(w, "Usage.Capacity()", err)
-	_, err = l.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "key", Resource: "gpt-4", Window: zlimit.WindowDaily})
+	check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})).Must(w, "Available()")
+	check.Call(l.Entities.Get(ctx, "key")).Must(w, "Entities.Get()")
+	check.Call(l.Limits.Resolve(ctx, "key", "gpt-4")).Must(w, "Limits.Resolve()")
+	check.Call(l.Limits.Get(ctx, zlimit.Level{})).Must(w, "Limits.Get()")
+	check.Call(l.Usage.Capacity(ctx, "gpt-4")).Must(w, "Usage.Capacity()")
+	_, err := l.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "key", Resource: "gpt-4", Window: zlimit.WindowDaily})
 	check.Fatal(w, "Usage.Summary()", err)
-	_, err = l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
-	check.Fatal(w, "Namespaces.Get()", err)
+	check.Call(l.Namespaces.Get(ctx, zlimit.DefaultNamespace)).Must(w, "Namespaces.Get()")
 	check.All(w, "Entities.Children()", l.Entities.Children(ctx, "team"))
 	check.All(w, "Entities.Buckets()", l.Entities.Buckets(ctx, "key"))
 	check.All(w, "Limits.List()", l.Limits.List(ctx, zlimit.LevelQuery{}))
@@ -263,8 +255,7 @@ func operates(_ *testing.T, w *testbed) {
 	})
 	w.faults.Clear()
 	// The first bypass raises the version of the table, which those on call may not.
-	_, err := w.admin.Limits.Bypass(w.Context(), zlimit.Level{Resource: "other"}, nil)
-	check.Fatal(w, "Limits.Bypass()", err)
+	check.Call(w.admin.Limits.Bypass(w.Context(), zlimit.Level{Resource: "other"}, nil)).Must(w, "Limits.Bypass()")
 	l := w.limiter(w.client)
 	readWith(w, l)
 	operateWith(w, l)
@@ -280,8 +271,7 @@ func operateWith(w *testbed, l *zlimit.RateLimiter) {
 		for _, turn := range []func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error){
 			l.Limits.Disable, l.Limits.Enable, l.Limits.Bypass, l.Limits.LeaveSwitch,
 		} {
-			_, err := turn(ctx, at, nil)
-			check.Fatal(w, "turn()", err)
+			check.Call(turn(ctx, at, nil)).Must(w, "turn()")
 		}
 	}
 	for _, entity := range []string{"key", "new"} { // which has a bucket, and which has none
@@ -310,22 +300,17 @@ func doesAll(t *testing.T, w *testbed) {
 	check.Fatal(w, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	check.Fatal(w, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}))
 	check.Fatal(w, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}))
-	_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
-	check.Fatal(w, "Limits.Apply()", err)
+	check.Call(l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})).Must(w, "Limits.Apply()")
 	check.Fatal(w, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: limits}))
 	check.Fatal(w, "Resources.Put()", l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-5", Within: "models"})) // raises the version of the table
-	_, err = l.Entities.Create(ctx, zlimit.Entity{ID: "new", ParentID: "team"})
-	check.Fatal(w, "Entities.Create()", err)
-	_, err = w.raw.PutItem(ctx, &dynamodb.PutItemInput{TableName: &w.table, Item: keyOf(w.namespace+"/ENTITY#loner", "#USAGE#gpt-4#2026-03-01T12:00:00Z")})
+	check.Call(l.Entities.Create(ctx, zlimit.Entity{ID: "new", ParentID: "team"})).Must(w, "Entities.Create()")
+	_, err := w.raw.PutItem(ctx, &dynamodb.PutItemInput{TableName: &w.table, Item: keyOf(w.namespace+"/ENTITY#loner", "#USAGE#gpt-4#2026-03-01T12:00:00Z")})
 	check.Fatal(w, "PutItem()", err)
 	entity := check.Call(l.Entities.Get(ctx, "new")).Must(w, "Entities.Get()")
 	entity.Name = "New"
-	_, err = l.Entities.Update(ctx, entity)
-	check.Fatal(w, "Entities.Update()", err)
-	_, err = l.Entities.SetParent(ctx, "new", "")
-	check.Fatal(w, "Entities.SetParent()", err)
-	_, err = l.Entities.SetParent(ctx, "new", "team")
-	check.Fatal(w, "Entities.SetParent()", err)
+	check.Call(l.Entities.Update(ctx, entity)).Must(w, "Entities.Update()")
+	check.Call(l.Entities.SetParent(ctx, "new", "")).Must(w, "Entities.SetParent()")
+	check.Call(l.Entities.SetParent(ctx, "new", "team")).Must(w, "Entities.SetParent()")
 	check.Fatal(w, "Entities.Delete()", l.Entities.Delete(ctx, "loner"))
 	ns := check.Call(l.Namespaces.Register(ctx, "staging")).Must(w, "Namespaces.Register()")
 	other := check.Call(l.Namespace(ctx, "staging")).Must(w, "Namespace()")
@@ -333,18 +318,13 @@ func doesAll(t *testing.T, w *testbed) {
 	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	check.Fatal(w, "Limits.Set()", other.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "acme"}, {ID: "new", ParentID: "acme"}} {
-		_, err := other.Entities.Create(ctx, e)
-		check.Fatal(w, "Entities.Create()", err)
+		check.Call(other.Entities.Create(ctx, e)).Must(w, "Entities.Create()")
 	}
-	_, err = other.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "acme", Resource: "gpt-4"})
-	check.Fatal(w, "Limits.Reset()", err)
+	check.Call(other.Limits.Reset(ctx, zlimit.ResetRequest{Entity: "acme", Resource: "gpt-4"})).Must(w, "Limits.Reset()")
 	check.Fatal(w, "Close()", other.Close())
-	_, err = l.Namespaces.Delete(ctx, "staging")
-	check.Fatal(w, "Namespaces.Delete()", err)
-	_, err = l.Namespaces.Recover(ctx, ns.ID)
-	check.Fatal(w, "Namespaces.Recover()", err)
-	_, err = l.Namespaces.Delete(ctx, "staging")
-	check.Fatal(w, "Namespaces.Delete()", err)
+	check.Call(l.Namespaces.Delete(ctx, "staging")).Must(w, "Namespaces.Delete()")
+	check.Call(l.Namespaces.Recover(ctx, ns.ID)).Must(w, "Namespaces.Recover()")
+	check.Call(l.Namespaces.Delete(ctx, "staging")).Must(w, "Namespaces.Delete()")
 	check.Fatal(w, "Namespaces.Purge()", l.Namespaces.Purge(ctx, ns.ID, nil))
 	check.Fatal(w, "SetAuditRetention()", l.SetAuditRetention(ctx, 24*time.Hour))
 	provisions(t, w) // as zlimit limits apply does
@@ -472,8 +452,7 @@ func aggregates(t *testing.T, w *testbed) {
 	acquire(staging)
 	last := w.image(pk(ns.ID, 0), "#STATE")
 	check.Fatal(w, "Close()", staging.Close())
-	_, err = w.admin.Namespaces.Delete(ctx, "staging")
-	check.Fatal(w, "Namespaces.Delete()", err)
+	check.Call(w.admin.Namespaces.Delete(ctx, "staging")).Must(w, "Namespaces.Delete()")
 	check.Fatal(w, "Namespaces.Purge()", w.admin.Namespaces.Purge(ctx, ns.ID, nil))
 	apply(nil, last, false, w.now()) // after the purge
 

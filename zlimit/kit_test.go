@@ -200,8 +200,7 @@ func item(tb check.TB, l *zlimit.RateLimiter) expr.Item {
 // write makes one write of the store.
 func write(tb check.TB, l *zlimit.RateLimiter, w store.Write) {
 	tb.Helper()
-	_, err := l.Calls().Write(context.Background(), w)
-	check.Fatal(tb, "Write()", err)
+	check.Call(l.Calls().Write(context.Background(), w)).Must(tb, "Write()")
 }
 
 // put stores an item, or replaces it.

@@ -65,15 +65,14 @@ func (c *pythonClient) take(t *testing.T, tokens int64, now time.Time) bool {
 // adjust is the write at the end of a lease: without any condition.
 func (c *pythonClient) adjust(t *testing.T, tokens int64) {
 	t.Helper()
-	_, err := c.client.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+	check.Call(c.client.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 		TableName: &c.table, Key: c.key,
 		UpdateExpression:         aws.String("ADD #b_rpm_tk :b_rpm_tk_delta, #b_rpm_tc :b_rpm_tc_delta"),
 		ExpressionAttributeNames: map[string]string{"#b_rpm_tk": "b_rpm_tk", "#b_rpm_tc": "b_rpm_tc"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":b_rpm_tk_delta": number(-tokens * 1000), ":b_rpm_tc_delta": number(tokens * 1000),
 		},
-	})
-	check.Fatal(t, "UpdateItem()", err)
+	})).Must(t, "UpdateItem()")
 }
 
 // In TestMixedFleet, a bucket of 100 a minute is idle for five minutes. The Python client is the first to write it then.

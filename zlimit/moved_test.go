@@ -27,8 +27,7 @@ func TestMovedFromADisabledParent(t *testing.T) {
 					for _, e := range []zlimit.Entity{
 						{ID: "old"}, {ID: "new"}, {ID: "between", ParentID: "old", Cascade: true}, {ID: "child", ParentID: "between", Cascade: true},
 					} {
-						_, err := l.Entities.Create(t.Context(), e)
-						check.Fatal(t, "Create()", err)
+						check.Call(l.Entities.Create(t.Context(), e)).Must(t, "Create()")
 					}
 					for _, id := range []string{"old", "new"} {
 						setLimits(t, l, zlimit.Level{Entity: id}, zlimit.PerDay("rpd", 100))
@@ -38,8 +37,7 @@ func TestMovedFromADisabledParent(t *testing.T) {
 					}
 					r := zlimit.Request{Entity: "child", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}
 					acquire(t, other, r)
-					_, err := l.Limits.Disable(t.Context(), zlimit.Level{Entity: "old"}, nil)
-					check.Fatal(t, "Disable()", err)
+					check.Call(l.Limits.Disable(t.Context(), zlimit.Level{Entity: "old"}, nil)).Must(t, "Disable()")
 					refused := func() {
 						t.Helper()
 						if _, err := other.Acquire(t.Context(), r); !errors.Is(err, zlimit.ErrDisabled) {
@@ -56,8 +54,7 @@ func TestMovedFromADisabledParent(t *testing.T) {
 					if reads := counted.reads.Load() - before; reads > 0 {
 						t.Errorf("20 refusals in a moment took %d reads", reads)
 					}
-					_, err = l.Entities.SetParent(t.Context(), moved, "new")
-					check.Fatal(t, "SetParent()", err)
+					check.Call(l.Entities.SetParent(t.Context(), moved, "new")).Must(t, "SetParent()")
 					c.sleep(time.Second)
 					acquire(t, other, r)
 					statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "new", Resource: "gpt-4"})

@@ -41,8 +41,7 @@ func TestItemsAreInTheIndexesOfThePage(t *testing.T) {
 	for window, kept := range map[string]layout.Kept{"hourly": {ExpiresAt: time.Now().Add(time.Hour).Unix(), Unlisted: true}, "monthly": {}} {
 		d := layout.UsageDelta{NS: l.NS(), Entity: "own", Resource: "gpt-4", Window: window, Kept: kept, Events: 1, Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}}
 		w := check.Call(d.Write()).Must(t, "UsageDelta.Write()")
-		_, err := s.Write(t.Context(), w)
-		check.Fatal(t, "Write()", err)
+		check.Call(s.Write(t.Context(), w)).Must(t, "Write()")
 	}
 	page := check.Call(s.Store.(store.Scanner).Scan(t.Context(), store.Scan{})).Must(t, "Scan()")
 

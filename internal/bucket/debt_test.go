@@ -70,8 +70,7 @@ func TestFullShardsPassRefundsOn(t *testing.T) {
 // TestSpendOfMoreThanALimitHolds takes more than a limit can hold, of an item that has so much nonetheless: manually, or from before
 // a window. No write without a refill takes that.
 func TestSpendOfMoreThanALimitHolds(t *testing.T) {
-	half, err := calendar.ParseWindows("* * * * * x0.5", "UTC")
-	check.Fatal(t, "calendar.ParseWindows()", err)
+	half := check.Call(calendar.ParseWindows("* * * * * x0.5", "UTC")).Must(t, "calendar.ParseWindows()")
 	for name, test := range map[string]struct {
 		windows        *calendar.Windows
 		tokens, amount int64

@@ -28,8 +28,7 @@ func TestFloors(t *testing.T) {
 		capacity := rapid.Int64Range(1, 1000).Draw(t, "capacity")
 		p := Params{Name: "rpm", Capacity: capacity, RefillAmount: rapid.Int64Range(1, 100).Draw(t, "refill"), RefillPeriod: 1000, Floors: "low=20 lower=75"}
 		if rapid.Bool().Draw(t, "windows") {
-			w, err := calendar.ParseWindows("*/2 * * * * x0.5", "UTC")
-			check.Fatal(t, "calendar.ParseWindows()", err)
+			w := check.Call(calendar.ParseWindows("*/2 * * * * x0.5", "UTC")).Must(t, "calendar.ParseWindows()")
 			p.Windows = w
 		}
 		c := Config{Params: []Params{p}, Freshness: rapid.SampledFrom([]int64{0, 300}).Draw(t, "freshness")}

@@ -211,8 +211,7 @@ func TestGrantsGoAlong(t *testing.T) {
 // In TestGrantEndsAfterAWindow, a grant ends in one of two items, after a window has cut off what both have. What it cut off does not come
 // back as what the item with the grant has room for.
 func TestGrantEndsAfterAWindow(t *testing.T) {
-	w, err := calendar.ParseWindows("30-44 * * * * x0.333", "UTC")
-	check.Fatal(t, "calendar.ParseWindows()", err)
+	w := check.Call(calendar.ParseWindows("30-44 * * * * x0.333", "UTC")).Must(t, "calendar.ParseWindows()")
 	now := int64(1_792_879_200_000)
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "0 * * * *", "UTC"), Windows: w}}}
 	shards := fullShards(&c, 2, now)
@@ -274,8 +273,7 @@ func TestSplitBesideARefund(t *testing.T) {
 func (p *granting) draw() {
 	params := Params{Name: "a", Capacity: rapid.Int64Range(1000, 1_000_000).Draw(p.T, "capacity"), RefillPeriod: 1000}
 	if rapid.IntRange(0, 2).Draw(p.T, "windows") == 0 {
-		w, err := calendar.ParseWindows(lawWindows[rapid.IntRange(0, 2).Draw(p.T, "of")], "UTC")
-		check.Fatal(p, "calendar.ParseWindows()", err)
+		w := check.Call(calendar.ParseWindows(lawWindows[rapid.IntRange(0, 2).Draw(p.T, "of")], "UTC")).Must(p, "calendar.ParseWindows()")
 		params.Windows = w
 	}
 	switch rapid.IntRange(0, 3).Draw(p.T, "kind") {

@@ -146,8 +146,7 @@ func TestGrantsAreDivided(t *testing.T) {
 // TestMergesOfQuotasInWindows merges two shards. One reset before a window, which cut it off. The other is seen
 // from before.
 func TestMergesOfQuotasInWindows(t *testing.T) {
-	w, err := calendar.ParseWindows("*/2 * * * * x0.5", "UTC")
-	check.Fatal(t, "calendar.ParseWindows()", err)
+	w := check.Call(calendar.ParseWindows("*/2 * * * * x0.5", "UTC")).Must(t, "calendar.ParseWindows()")
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "*/7 * * * *", "UTC"), Windows: w}}}
 	shards := fullShards(&c, 2, grantStart)
 	at := int64(grantStart + 9*60_000) // a minute after a window of half the capacity

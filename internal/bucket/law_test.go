@@ -207,8 +207,7 @@ func TestWaitsAcrossWindows(t *testing.T) {
 // second before.
 func closing(t *testing.T) (c Config, it item, at int64) {
 	t.Helper()
-	w, err := calendar.ParseWindows("* 9-16 * * * x2", "UTC")
-	check.Fatal(t, "calendar.ParseWindows()", err)
+	w := check.Call(calendar.ParseWindows("* 9-16 * * * x2", "UTC")).Must(t, "calendar.ParseWindows()")
 	c = Config{Freshness: 2000, Params: []Params{{Name: "a", Capacity: 60_000, RefillAmount: 60_000, RefillPeriod: 60_000, Windows: w}}}
 	at = 1_793_034_000_000 // 17:00
 	var plan Plan

@@ -19,8 +19,7 @@ var lawZones = []string{
 // aboutAChange returns a time within hours of a change of clocks in a zone after another time, or that time where there is none.
 func aboutAChange(t *testing.T, zone string, after int64, random *rand.Rand) int64 {
 	t.Helper()
-	in, err := time.LoadLocation(zone)
-	check.Fatal(t, "time.LoadLocation()", err)
+	in := check.Call(time.LoadLocation(zone)).Must(t, "time.LoadLocation()")
 	_, end := time.UnixMilli(after).In(in).ZoneBounds()
 	if end.IsZero() {
 		return after

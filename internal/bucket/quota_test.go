@@ -13,9 +13,7 @@ import (
 
 // timesOf returns times in a zone.
 func timesOf(t check.TB, patterns, zone string) *calendar.Times {
-	times, err := calendar.Parse(patterns, zone)
-	check.Fatal(t, "calendar.Parse()", err)
-	return times
+	return check.Call(calendar.Parse(patterns, zone)).Must(t, "calendar.Parse()")
 }
 
 // A ledger judges a quota of a bucket by its tokens alone. For each shard it holds the latest stamp that the item of the

@@ -34,8 +34,7 @@ func TestBusy(t *testing.T) {
 
 // TestThePageSaysBusyUnits compares the threshold with the page about shards.
 func TestThePageSaysBusyUnits(t *testing.T) {
-	page, err := os.ReadFile("../../docs/design/shards.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	page := check.Call(os.ReadFile("../../docs/design/shards.md")).Must(t, "os.ReadFile()")
 	if want := fmt.Sprintf("more than %d write units a second", busyUnits); !bytes.Contains(page, []byte(want)) {
 		t.Errorf("docs/design/shards.md must say: a shard splits when it takes %s", want)
 	}

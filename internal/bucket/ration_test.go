@@ -101,8 +101,7 @@ func TestWaitsOfQuotasInWindows(t *testing.T) {
 
 // TestQuotaOfLongerMonths waits for a window that begins when the quota resets.
 func TestQuotaOfLongerMonths(t *testing.T) {
-	w, err := calendar.ParseWindows("* * 1 * * x1.5", "UTC")
-	check.Fatal(t, "calendar.ParseWindows()", err)
+	w := check.Call(calendar.ParseWindows("* * 1 * * x1.5", "UTC")).Must(t, "calendar.ParseWindows()")
 	c := Config{Params: []Params{{Name: "a", Capacity: 100_000, RefillPeriod: 1000, Times: timesOf(t, "0 0 * * *", "UTC"), Windows: w}}}
 	const first = 1_796_083_200_000 // 1 December 2026
 	var plan Plan

@@ -90,8 +90,7 @@ func TestOneWriteAsOneAfterAnother(t *testing.T) {
 		if len(fitting) == 0 {
 			return
 		}
-		whole, err := Join(fitting)
-		check.Fatal(t, "Join()", err)
+		whole := check.Call(Join(fitting)).Must(t, "Join()")
 		state := q.state
 		stored := &item{&state}
 		var plan Plan
@@ -321,8 +320,7 @@ func TestOldStampsAsk(t *testing.T) {
 
 // In TestQuotaTakesTheDebt, a quota takes the place of a limit that was in debt. What is owed is there when the quota resets.
 func TestQuotaTakesTheDebt(t *testing.T) {
-	daily, err := calendar.Parse("0 0 * * *", "UTC")
-	check.Fatal(t, "calendar.Parse()", err)
+	daily := check.Call(calendar.Parse("0 0 * * *", "UTC")).Must(t, "calendar.Parse()")
 	was := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Consumed: 30, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
 	is := &State{RefilledAt: waitNow + 500, Limits: []Limit{{Name: "rpm", Tokens: -15, Consumed: 30, Capacity: 10, RefillPeriod: 1, Rare: &Rare{Times: daily}}}}
 	if due := is.DueSince(was, []Amount{{Limit: "rpm", Tokens: 10}}, nil); due != daily.Next(waitNow) {

@@ -22,16 +22,13 @@ type yard struct {
 func newYard(t *testing.T) *yard {
 	t.Helper()
 	y := &yard{t: t, now: time.Date(2026, 2, 20, 9, 30, 0, 0, time.UTC), limit: zlimit.PerMinute("rpm", 100)}
-	var err error
-	y.l, err = zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return y.now }), zlimit.WithPrincipal("ann"),
-		zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	check.Fatal(t, "zlimit.Open()", err)
+	y.l = check.Call(zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return y.now }), zlimit.WithPrincipal("ann"),
+		zlimit.WithRejectionReports(zlimit.RejectionReports{}))).Must(t, "zlimit.Open()")
 	t.Cleanup(func() { _ = y.l.Close() })
 	for _, e := range []zlimit.Entity{
 		{ID: "firm"}, {ID: "firm-2"}, {ID: "team", ParentID: "firm", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}, {ID: "loose", ParentID: "team"},
 	} {
-		_, err := y.l.Entities.Create(t.Context(), e)
-		check.Fatal(t, "Entities.Create()", err)
+		check.Call(y.l.Entities.Create(t.Context(), e)).Must(t, "Entities.Create()")
 	}
 	for _, resource := range []string{"chat", "models"} {
 		y.set(zlimit.Level{Resource: resource}, y.limit)
@@ -42,8 +39,7 @@ func newYard(t *testing.T) *yard {
 
 // at sets the clock to a time of the day.
 func (y *yard) at(clock string) *yard {
-	at, err := time.Parse(time.TimeOnly, clock)
-	check.Fatal(y.t, "time.Parse()", err)
+	at := check.Call(time.Parse(time.TimeOnly, clock)).Must(y.t, "time.Parse()")
 	y.now = time.Date(2026, 2, 20, at.Hour(), at.Minute(), at.Second(), 0, time.UTC)
 	return y
 }
@@ -55,14 +51,12 @@ func (y *yard) set(at zlimit.Level, limits ...zlimit.Limit) {
 
 func (y *yard) disable(at zlimit.Level) {
 	y.t.Helper()
-	_, err := y.l.Limits.Disable(y.t.Context(), at, nil)
-	check.Fatal(y.t, "Limits.Disable()", err)
+	check.Call(y.l.Limits.Disable(y.t.Context(), at, nil)).Must(y.t, "Limits.Disable()")
 }
 
 func (y *yard) leave(at zlimit.Level) {
 	y.t.Helper()
-	_, err := y.l.Limits.LeaveSwitch(y.t.Context(), at, nil)
-	check.Fatal(y.t, "Limits.LeaveSwitch()", err)
+	check.Call(y.l.Limits.LeaveSwitch(y.t.Context(), at, nil)).Must(y.t, "Limits.LeaveSwitch()")
 }
 
 // refused reports whether a request is refused by a switch.
@@ -82,15 +76,11 @@ func (y *yard) answer(entity, clock string) hindsight.Answer {
 	if len(clock) == len("15:04") {
 		form, length = "15:04", time.Minute-time.Nanosecond
 	}
-	parsed, err := time.Parse(form, clock)
-	check.Fatal(y.t, "time.Parse()", err)
+	parsed := check.Call(time.Parse(form, clock)).Must(y.t, "time.Parse()")
 	at := time.Date(2026, 2, 20, parsed.Hour(), parsed.Minute(), parsed.Second(), 0, time.UTC)
 	past := hindsight.New(y.l, "chat")
-	reported, err := past.Refusals(y.t.Context(), at.Add(-10*time.Minute), at.Add(10*time.Minute))
-	check.Fatal(y.t, "Refusals()", err)
-	a, err := past.Answer(y.t.Context(), entity, hindsight.Of(reported, entity), at, at.Add(length))
-	check.Fatal(y.t, "Answer()", err)
-	return a
+	reported := check.Call(past.Refusals(y.t.Context(), at.Add(-10*time.Minute), at.Add(10*time.Minute))).Must(y.t, "Refusals()")
+	return check.Call(past.Answer(y.t.Context(), entity, hindsight.Of(reported, entity), at, at.Add(length))).Must(y.t, "Answer()")
 }
 
 // TestSwitchAtEachLevel sets a switch at each level that a request is charged to. The limiter refuses the request, and the answer names the
@@ -138,8 +128,7 @@ func TestSwitchThatDoesNotCount(t *testing.T) {
 		"of a parent that is not charged": func(y *yard) { y.disable(zlimit.Level{Entity: "team"}) },
 		"that a narrower level is exempt from": func(y *yard) {
 			y.disable(zlimit.Level{Resource: "chat"})
-			_, err := y.l.Limits.Enable(y.t.Context(), zlimit.Level{Entity: "loose", Resource: "chat"}, nil)
-			check.Fatal(y.t, "Limits.Enable()", err)
+			check.Call(y.l.Limits.Enable(y.t.Context(), zlimit.Level{Entity: "loose", Resource: "chat"}, nil)).Must(y.t, "Limits.Enable()")
 		},
 		"of another resource": func(y *yard) { y.disable(zlimit.Level{Entity: "loose", Resource: "voice"}) },
 	} {
@@ -183,8 +172,7 @@ func TestSwitchOfAFormerParent(t *testing.T) {
 	y := newYard(t).at("09:38:00")
 	y.disable(zlimit.Level{Entity: "firm-2"})
 	y.at("09:40:00").disable(zlimit.Level{Entity: "firm"})
-	_, err := y.at("09:42:30").l.Entities.SetParent(t.Context(), "team", "firm-2")
-	check.Fatal(t, "Entities.SetParent()", err)
+	check.Call(y.at("09:42:30").l.Entities.SetParent(t.Context(), "team", "firm-2")).Must(t, "Entities.SetParent()")
 	y.at("09:44:00").leave(zlimit.Level{Entity: "firm-2"})
 	y.at("09:50:00")
 	for clock, want := range map[string]string{"09:39": "", "09:41": "firm", "09:43": "firm-2", "09:46": ""} {

@@ -56,8 +56,7 @@ func TestSentence(t *testing.T) {
 				}
 				check.Fatal(t, "Limits.Delete() or Limits.Set()", err)
 			}
-			history, err := hindsight.New(l, "gpt").History(t.Context(), "alice", "gpt")
-			check.Fatal(t, "History()", err)
+			history := check.Call(hindsight.New(l, "gpt").History(t.Context(), "alice", "gpt")).Must(t, "History()")
 			present, _ := history.Limit("rpm", now)
 			if got := words.Sentence(history.Stretches("rpm", minute, minute.Add(time.Minute)), present); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)

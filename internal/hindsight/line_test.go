@@ -20,17 +20,14 @@ func TestLine(t *testing.T) {
 	check.Fatal(t, "zlimit.Open()", err)
 	defer l.Close()
 	at := func(clock string) time.Time {
-		of, err := time.Parse(time.DateTime, "2026-02-20 "+clock)
-		check.Fatal(t, "time.Parse()", err)
-		return of
+		return check.Call(time.Parse(time.DateTime, "2026-02-20 "+clock)).Must(t, "time.Parse()")
 	}
 	set := func(clock string, n int64) {
 		now = at(clock)
 		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "gpt"},
 			zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", n)}}))
 	}
-	_, err = l.Entities.Create(t.Context(), zlimit.Entity{ID: "alice"})
-	check.Fatal(t, "Entities.Create()", err)
+	check.Call(l.Entities.Create(t.Context(), zlimit.Entity{ID: "alice"})).Must(t, "Entities.Create()")
 	set("08:30:00", 9)
 	set("08:40:00", 8)
 	set("09:29:55", 1)
@@ -41,10 +38,9 @@ func TestLine(t *testing.T) {
 	set("09:30:40", 2)
 	set("09:30:40", 3)
 	now = at("09:32:00")
-	line, err := hindsight.New(l, "gpt").Line(t.Context(), hindsight.Question{
+	line := check.Call(hindsight.New(l, "gpt").Line(t.Context(), hindsight.Question{
 		Entity: "alice", At: at("09:30:00"), End: at("09:31:00"), From: at("09:20:00"), To: at("09:40:00"), Now: now,
-	})
-	check.Fatal(t, "Line()", err)
+	})).Must(t, "Line()")
 	var got []string
 	for _, m := range line.Moments {
 		text := m.Time.Format(time.TimeOnly)

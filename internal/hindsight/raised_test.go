@@ -42,8 +42,7 @@ func TestRaised(t *testing.T) {
 			clock := func() time.Time { return now }
 			path := filepath.Join(t.TempDir(), "limits.db")
 			open := func() zlimit.Store { // whose changes have times of the clock
-				raw, err := sqlite.Open(path, layout.Table, sqlite.Clock(clock))
-				check.Fatal(t, "sqlite.Open()", err)
+				raw := check.Call(sqlite.Open(path, layout.Table, sqlite.Clock(clock))).Must(t, "sqlite.Open()")
 				check.Fatal(t, "Setup()", raw.Setup(t.Context()))
 				return store.NewHandle(raw, true)
 			}
@@ -86,8 +85,7 @@ func TestRaised(t *testing.T) {
 					count()
 				}
 			}
-			statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "acme", Resource: "pay"})
-			check.Fatal(t, "Available()", err)
+			statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: "acme", Resource: "pay"})).Must(t, "Available()")
 			r, ok, err := hindsight.Raised(t.Context(), l, &statuses[0], now)
 			want := hindsight.Raise{Least: c.want, Most: max(c.want, c.most)}
 			if err != nil || ok != (c.want > 0) || ok && r != want || r.Known() != (c.most == 0) {

@@ -37,8 +37,7 @@ func (c *contest) formers(t *testing.T, shards int) (numbers []int) {
 	t.Helper()
 	limits := c.limits["e"].Load()
 	for number := range shards {
-		i, err := c.other.items.readShard(t.Context(), c.other.Memory.Bucket("e", "model").shard(number))
-		check.Fatal(t, "readShard()", err)
+		i := check.Call(c.other.items.readShard(t.Context(), c.other.Memory.Bucket("e", "model").shard(number))).Must(t, "readShard()")
 		if !limits.Config.Matches(&i.State) {
 			numbers = append(numbers, number)
 		}

@@ -108,8 +108,7 @@ func TestRefundToAnotherLife(t *testing.T) {
 		split(t, e, "hot", 0)
 		b := e.Memory.Bucket("hot", "model")
 		for number := range 2 {
-			i, err := e.items.readShard(t.Context(), b.shard(number))
-			check.Fatal(t, "readShard()", err)
+			i := check.Call(e.items.readShard(t.Context(), b.shard(number))).Must(t, "readShard()")
 			changed := *i
 			changed.Limits = slices.Clone(i.Limits)
 			if number == 1 && anew {
@@ -154,8 +153,7 @@ func TestRefundsFillShards(t *testing.T) {
 			return correction{bucket: b, limits: &others, shard: b.shard(number), amounts: amountsOf(map[string]int64{"rpm": -tokens})}
 		}
 		for number, room := range []int64{test.room, 0} {
-			i, err := e.items.readShard(t.Context(), b.shard(number))
-			check.Fatal(t, "readShard()", err)
+			i := check.Call(e.items.readShard(t.Context(), b.shard(number))).Must(t, "readShard()")
 			c := give(number, 1000-room-i.Limits[0].Tokens/millis)
 			if _, err := e.settler.settleOnShard(t.Context(), &c, c.shard, c.amounts, nil, tolerance{}); err != nil {
 				t.Fatalf("settleOnShard() = %v", err)
@@ -337,8 +335,7 @@ func TestRoomThatOthersTake(t *testing.T) {
 func usedOf(t *testing.T, e *Engine, b *Bucket) (sum int64) {
 	t.Helper()
 	b.walk((*shard).last, func(s *shard, _ *image) {
-		i, err := e.items.readShard(t.Context(), s)
-		check.Fatal(t, "readShard()", err)
+		i := check.Call(e.items.readShard(t.Context(), s)).Must(t, "readShard()")
 		if i.exists {
 			sum += i.Limits[0].Consumed / millis
 		}

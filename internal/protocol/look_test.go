@@ -46,8 +46,7 @@ func TestLookBeginsAtAllOrNone(t *testing.T) {
 // In TestLookThatBeginsAtNoneEnds, a look begins at shards the last of which is read by another look. Another goroutine finds it at
 // the first one meanwhile, and waits for it. The look must end, though it began at none.
 func TestLookThatBeginsAtNoneEnds(t *testing.T) {
-	s, err := memorystore.New(layout.Table)
-	check.Fatal(t, "memorystore.New()", err)
+	s := check.Call(memorystore.New(layout.Table)).Must(t, "memorystore.New()")
 	calls := table.New(struct{ store.Store }{s}, table.Options{Timeout: time.Minute, Gate: store.NewGate(256, nil), IntN: noChance})
 	e := New(Options{Table: calls, Now: time.Now, Buckets: 10})
 	defer e.Close()

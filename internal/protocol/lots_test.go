@@ -92,8 +92,7 @@ func TestLongQueueIsNotSplit(t *testing.T) {
 
 // TestQuotaThatCarriesIsNotSplit asks whether busy shards may be split. With a quota that carries, none may, so that no process tries at each write.
 func TestQuotaThatCarriesIsNotSplit(t *testing.T) {
-	day, err := calendar.Parse("0 0 * * *", "UTC")
-	check.Fatal(t, "calendar.Parse()", err)
+	day := check.Call(calendar.Parse("0 0 * * *", "UTC")).Must(t, "calendar.Parse()")
 	for carry, want := range map[int64]bool{0: true, 1: false} {
 		g, limits := newGauge(t), fixedLimits{}
 		limit := bucket.Params{Name: "rpm", Capacity: 8000 * millis, RefillPeriod: 1000, Times: day, Carry: carry}

@@ -64,8 +64,7 @@ func (c *contest) leave(t *testing.T, tokens ...int64) {
 	b := c.other.Memory.Bucket("e", "model")
 	for number, left := range tokens {
 		s := b.shard(number)
-		i, err := c.other.items.readShard(t.Context(), s)
-		check.Fatal(t, "readShard()", err)
+		i := check.Call(c.other.items.readShard(t.Context(), s)).Must(t, "readShard()")
 		at := slices.IndexFunc(i.Limits, func(l bucket.Limit) bool { return l.Name == "rpm" })
 		has := i.Available(&i.Limits[at], c.now.Load())
 		l := level{bucket: b, limits: c.limits["e"].Load(), demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: has - left*millis}}}}

@@ -31,8 +31,7 @@ type gauge struct {
 
 func newGauge(t *testing.T) *gauge {
 	t.Helper()
-	s, err := inmemory.New(layout.Table)
-	check.Fatal(t, "inmemory.New()", err)
+	s := check.Call(inmemory.New(layout.Table)).Must(t, "inmemory.New()")
 	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	g := &gauge{Store: s}
 	g.now.Store(1_700_000_000_000)

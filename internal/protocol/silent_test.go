@@ -95,8 +95,7 @@ func (s *sameLimits) After(context.Context, *Bucket, int64) (*Limits, error) { r
 func onNetwork(t *testing.T, capacity int64, writesAtOnce int, test func(t *testing.T, e *Engine, n *network)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := memorystore.New(layout.Table)
-		check.Fatal(t, "memorystore.New()", err)
+		s := check.Call(memorystore.New(layout.Table)).Must(t, "memorystore.New()")
 		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 		n := &network{Store: s}
 		e := New(Options{
@@ -123,8 +122,7 @@ func tokens(n int64) *Request {
 // counted returns how many tokens the item counts as taken.
 func counted(t *testing.T, e *Engine) int64 {
 	t.Helper()
-	i, err := e.items.readShard(t.Context(), e.Memory.Bucket("key-1", "gpt-4").shard(0))
-	check.Fatal(t, "readShard()", err)
+	i := check.Call(e.items.readShard(t.Context(), e.Memory.Bucket("key-1", "gpt-4").shard(0))).Must(t, "readShard()")
 	return i.Limits[slices.IndexFunc(i.Limits, func(l bucket.Limit) bool { return l.Name == "rpd" })].Consumed / millis
 }
 

@@ -13,8 +13,7 @@ import (
 // TestEdge checks when a request that quotas refuse asks again.
 func TestEdge(t *testing.T) {
 	const now = 1_700_000_000_000
-	times, err := calendar.Parse("0 * * * *", "UTC")
-	check.Fatal(t, "calendar.Parse()", err)
+	times := check.Call(calendar.Parse("0 * * * *", "UTC")).Must(t, "calendar.Parse()")
 	quota := func(resets int64, short bool) bucket.Status {
 		s := bucket.Status{Params: bucket.Params{Times: times}, ResetsAt: now + resets}
 		if short {

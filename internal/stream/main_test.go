@@ -86,8 +86,7 @@ func (w *testbed) put(shard, item string) {
 		return
 	}
 	k := store.Key{PK: item, SK: "s"}
-	_, err := w.store.Write(w.t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", w.next)})
-	check.Fatal(w.t, "Write()", err)
+	check.Call(w.store.Write(w.t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", w.next)})).Must(w.t, "Write()")
 }
 
 // A running consumer.

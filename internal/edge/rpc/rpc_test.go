@@ -27,9 +27,7 @@ func ask(tokens int64) zlimit.Request {
 
 func acquire(t *testing.T, l *zlimit.RateLimiter) *zlimit.Lease {
 	t.Helper()
-	lease, err := l.Acquire(t.Context(), ask(1))
-	check.Fatal(t, "Acquire()", err)
-	return lease
+	return check.Call(l.Acquire(t.Context(), ask(1))).Must(t, "Acquire()")
 }
 
 // left returns what is left of the limit of four.

@@ -25,8 +25,7 @@ func (typed) Resource() string { return "gpt-4o" }
 
 // In TestMissing, the limits of requests are missing for two minutes, and others fail. A line a minute names the remedy.
 func TestMissing(t *testing.T) {
-	l, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	defer l.Close()
 	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "it's"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err == nil {
 		t.Fatal("a name with a quote is stored")

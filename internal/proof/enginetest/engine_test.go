@@ -41,13 +41,12 @@ func TestMain(m *testing.M) {
 // createTable makes a table with the key "id".
 func createTable(tb testing.TB, client *dynamodb.Client, table string) {
 	tb.Helper()
-	_, err := client.CreateTable(tb.Context(), &dynamodb.CreateTableInput{
+	check.Call(client.CreateTable(tb.Context(), &dynamodb.CreateTableInput{
 		TableName:            &table,
 		BillingMode:          types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS}},
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
-	})
-	check.Fatal(tb, "CreateTable()", err)
+	})).Must(tb, "CreateTable()")
 }
 
 // item is a stored item with a counter.

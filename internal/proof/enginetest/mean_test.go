@@ -29,7 +29,7 @@ func meanTable(t *testing.T, m Mean) (*dynamodb.Client, string) {
 	a := func(name string) types.AttributeDefinition {
 		return types.AttributeDefinition{AttributeName: &name, AttributeType: types.ScalarAttributeTypeS}
 	}
-	_, err := engine.Client().CreateTable(t.Context(), &dynamodb.CreateTableInput{
+	check.Call(engine.Client().CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: &name, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{a("PK"), a("SK"), a("I")},
 		KeySchema:            []types.KeySchemaElement{s("PK", types.KeyTypeHash), s("SK", types.KeyTypeRange)},
@@ -37,8 +37,7 @@ func meanTable(t *testing.T, m Mean) (*dynamodb.Client, string) {
 			IndexName: aws.String("ByI"), KeySchema: []types.KeySchemaElement{s("I", types.KeyTypeHash)},
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
 		}},
-	})
-	check.Fatal(t, "CreateTable()", err)
+	})).Must(t, "CreateTable()")
 	return engine.Client(func(o *dynamodb.Options) {
 		o.HTTPClient = &http.Client{Transport: m.Transport(caseful{engine.transport})}
 		o.Retryer = aws.NopRetryer{}

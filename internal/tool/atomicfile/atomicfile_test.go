@@ -13,8 +13,7 @@ import (
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	check.Fatal(t, "os.ReadDir()", err)
+	entries := check.Call(os.ReadDir(dir)).Must(t, "os.ReadDir()")
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -29,8 +28,7 @@ func TestWriteRemovesWhatAKilledProcessLeft(t *testing.T) {
 	for _, name := range []string{".state.yaml.123.tmp", ".state.yaml.456.tmp", ".other.yaml.123.tmp", "state.yaml.tmp"} {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(filepath.Join(dir, name), []byte("half a st"), 0o600))
 	}
-	inUse, err := create(dir, ".state.yaml.*.tmp")
-	check.Fatal(t, "create()", err)
+	inUse := check.Call(create(dir, ".state.yaml.*.tmp")).Must(t, "create()")
 	defer func() { _ = inUse.Close() }()
 	check.Fatal(t, "Write", Write(filepath.Join(dir, "state.yaml"), []byte("a state")))
 	want := []string{".other.yaml.123.tmp", filepath.Base(inUse.Name()), "state.yaml", "state.yaml.tmp"}

@@ -54,8 +54,7 @@ func TestExtractWritesOneExecutable(t *testing.T) {
 	if err != nil || string(got) != "binary" {
 		t.Errorf("extracted file = %q, %v, want %q", got, err, "binary")
 	}
-	info, err := os.Stat(path)
-	check.Fatal(t, "os.Stat()", err)
+	info := check.Call(os.Stat(path)).Must(t, "os.Stat()")
 	if info.Mode().Perm()&0o100 == 0 {
 		t.Errorf("mode = %v, want an executable", info.Mode())
 	}

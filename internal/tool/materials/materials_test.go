@@ -20,10 +20,8 @@ func TestList(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/zlimit/zlimit-go/gen").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	text, err := materials.List("example.com/program", "v1.2.3", program)
-	check.Fatal(t, "List()", err)
-	again, err := materials.List("example.com/program", "v1.2.3", program)
-	check.Fatal(t, "List()", err)
+	text := check.Call(materials.List("example.com/program", "v1.2.3", program)).Must(t, "List()")
+	again := check.Call(materials.List("example.com/program", "v1.2.3", program)).Must(t, "List()")
 	if !bytes.Equal(text, again) {
 		t.Error("two lists of one program differ")
 	}

@@ -33,8 +33,7 @@ import (
 // read reads a blob of a layout, and checks its digest and size.
 func read(t *testing.T, dir string, d oci.Descriptor, into any) []byte {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(dir, "blobs", "sha256", d.Digest.Encoded()))
-	check.Fatal(t, "os.ReadFile()", err)
+	content := check.Call(os.ReadFile(filepath.Join(dir, "blobs", "sha256", d.Digest.Encoded()))).Must(t, "os.ReadFile()")
 	if got := digest.FromBytes(content); got != d.Digest || int64(len(content)) != d.Size {
 		t.Errorf("blob %s has %d bytes with the digest %s", d.Digest, len(content), got)
 	}
@@ -46,8 +45,7 @@ func read(t *testing.T, dir string, d oci.Descriptor, into any) []byte {
 
 // TestArchive lists directories before what is in them.
 func TestArchive(t *testing.T) {
-	content, err := archive([]file{{"a/b/c", 0o644, []byte("x")}, {"a/d", 0o755, nil}})
-	check.Fatal(t, "archive()", err)
+	content := check.Call(archive([]file{{"a/b/c", 0o644, []byte("x")}, {"a/d", 0o755, nil}})).Must(t, "archive()")
 	var names []string
 	for r := tar.NewReader(bytes.NewReader(content)); ; {
 		h, err := r.Next()
@@ -77,8 +75,7 @@ func TestImage(t *testing.T) {
 	if err := b.write(t.Context(), out, certificates, nil); !errors.Is(err, os.ErrExist) {
 		t.Errorf("write over an image = %v", err)
 	}
-	top, err := os.ReadFile(filepath.Join(out, "index.json"))
-	check.Fatal(t, "os.ReadFile()", err)
+	top := check.Call(os.ReadFile(filepath.Join(out, "index.json"))).Must(t, "os.ReadFile()")
 	var names, images oci.Index
 	check.Fatal(t, "json.Unmarshal()", json.Unmarshal(top, &names))
 	read(t, out, names.Manifests[0], &images)
@@ -97,10 +94,8 @@ func checkImage(t *testing.T, out string, image oci.Descriptor, architecture str
 	read(t, out, image, &m)
 	var c oci.Image
 	read(t, out, m.Config, &c)
-	z, err := gzip.NewReader(bytes.NewReader(read(t, out, m.Layers[0], nil)))
-	check.Fatal(t, "gzip.NewReader()", err)
-	content, err := io.ReadAll(z)
-	check.Fatal(t, "io.ReadAll()", err)
+	z := check.Call(gzip.NewReader(bytes.NewReader(read(t, out, m.Layers[0], nil)))).Must(t, "gzip.NewReader()")
+	content := check.Call(io.ReadAll(z)).Must(t, "io.ReadAll()")
 	if c.RootFS.DiffIDs[0] != digest.FromBytes(content) || c.Config.User != "65532:65532" || c.Architecture != architecture || image.Platform.Architecture != architecture {
 		t.Errorf("config = %+v", c)
 	}
@@ -117,8 +112,7 @@ func checkImage(t *testing.T, out string, image oci.Descriptor, architecture str
 		t.Errorf("%d modules are listed, %v", len(modules.Components), err)
 	}
 	program := filepath.Join(root, c.Config.Entrypoint[0])
-	headers, err := elf.Open(program)
-	check.Fatal(t, "elf.Open()", err)
+	headers := check.Call(elf.Open(program)).Must(t, "elf.Open()")
 	machine := headers.Machine
 	_ = headers.Close()
 	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[architecture]; machine != want {
@@ -161,8 +155,7 @@ func start(t *testing.T, command ...string) {
 	t.Helper()
 	var ports [2]string
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		check.Fatal(t, "net.Listen()", err)
+		l := check.Call(net.Listen("tcp", "127.0.0.1:0")).Must(t, "net.Listen()")
 		ports[i] = l.Addr().String()
 		_ = l.Close()
 	}
@@ -185,8 +178,7 @@ func start(t *testing.T, command ...string) {
 	if !ready {
 		t.Fatalf("the program is not ready:\n%s", log.Bytes())
 	}
-	conn, err := grpc.NewClient(ports[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	check.Fatal(t, "grpc.NewClient()", err)
+	conn := check.Call(grpc.NewClient(ports[0], grpc.WithTransportCredentials(insecure.NewCredentials()))).Must(t, "grpc.NewClient()")
 	got, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
 	if err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health = %v, %v", got, err)

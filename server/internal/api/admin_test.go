@@ -215,8 +215,7 @@ func TestRoles(t *testing.T) {
 
 func TestNamespaces(t *testing.T) {
 	s := newService(t)
-	second, err := s.limiter.Namespace(t.Context(), "second", zlimit.WithSetup())
-	check.Fatal(t, "Namespace()", err)
+	second := check.Call(s.limiter.Namespace(t.Context(), "second", zlimit.WithSetup())).Must(t, "Namespace()")
 	defer second.Close()
 	check.Fatal(t, "Limits.Set()", second.Limits.Set(t.Context(), zlimit.Level{Resource: "search"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 3)}}))
 	const body = `{"entity":"alice","resource":"search","consume":{"rpm":1},"lease":"1m"}`

@@ -51,14 +51,14 @@ type Options struct {
 
 // maxTime bounds the time of a call, beside the time that it waits for tokens.
 const (
-	maxTime      = 10 * time.Second
-	maxReadTime  = time.Minute     // of usage
+	maxTime     = 10 * time.Second
+	maxReadTime = time.Minute     // of usage
 	maxMarkTime = 5 * time.Minute // of changes that mark every bucket
-	maxBodyTime  = 10 * time.Second
-	maxWait      = time.Minute
-	maxLease     = 24 * time.Hour
-	maxBody      = 64 << 10 // bytes
-	maxInteger   = 1<<53 - 1
+	maxBodyTime = 10 * time.Second
+	maxWait     = time.Minute
+	maxLease    = 24 * time.Hour
+	maxBody     = 64 << 10 // bytes
+	maxInteger  = 1<<53 - 1
 )
 
 //go:embed openapi.yaml

@@ -18,8 +18,7 @@ import (
 // BenchmarkAddedLatency compares a call of the server on the loopback with one of package zlimit, on a store in memory: a thousand calls of
 // each a second, in turn, from one caller. It reports the times of both, their ratios, and what the server adds.
 func BenchmarkAddedLatency(b *testing.B) {
-	limiter, err := zlimit.Open(b.Context(), "memory:")
-	check.Fatal(b, "zlimit.Open()", err)
+	limiter := check.Call(zlimit.Open(b.Context(), "memory:")).Must(b, "zlimit.Open()")
 	defer limiter.Close()
 	check.Fatal(b, "Limits.Set()", limiter.Limits.Set(b.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rps", 1_000_000_000)}}))
 	callers := testCallers(b)

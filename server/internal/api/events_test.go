@@ -23,8 +23,7 @@ func readEvents(t *testing.T, url, query string) (*http.Response, *bufio.Scanner
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/events"+query, nil)
 	check.Fatal(t, "http.NewRequestWithContext()", err)
 	request.Header.Set("Authorization", "Bearer "+keyOfReader)
-	answer, err := http.DefaultClient.Do(request)
-	check.Fatal(t, "http.DefaultClient.Do()", err)
+	answer := check.Call(http.DefaultClient.Do(request)).Must(t, "http.DefaultClient.Do()")
 	t.Cleanup(func() { _ = answer.Body.Close() })
 	lines := bufio.NewScanner(answer.Body)
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" || !lines.Scan() || !strings.HasPrefix(lines.Text(), ": events that this process sees") {

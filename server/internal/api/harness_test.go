@@ -45,14 +45,13 @@ func hashOf(key string) string {
 
 func testCallers(t testing.TB) *auth.Callers {
 	t.Helper()
-	callers, err := auth.New([]auth.Caller{
+	callers := check.Call(auth.New([]auth.Caller{
 		{Name: "gateway", KeySHA256: hashOf(keyOfGateway), Roles: []string{"acquire"}, Namespaces: []string{"default", "second"}},
 		{Name: "team", KeySHA256: hashOf(keyOfTeam), Roles: []string{"acquire", "read", "admin"}, Entities: []string{"team-a/*"}},
 		{Name: "reader", KeySHA256: hashOf(keyOfReader), Roles: []string{"read"}},
 		{Name: "ops", KeySHA256: hashOf(keyOfOps), Roles: []string{"admin"}},
 		{Name: "other", KeySHA256: hashOf(keyOfOther), Roles: []string{"acquire"}},
-	}, "default", time.Now)
-	check.Fatal(t, "auth.New()", err)
+	}, "default", time.Now)).Must(t, "auth.New()")
 	return callers
 }
 

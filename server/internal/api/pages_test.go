@@ -20,8 +20,7 @@ import (
 // TestPage sends the requests of docs/http-api.md in their order, and compares the answers. A text that ends in … stands for any with its
 // beginning. LEASE is the lease of the last answer that has one.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/http-api.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../../../docs/http-api.md")).Must(t, "os.ReadFile()")
 	s := newService(t)
 	check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)}}))
 	blocks := regexp.MustCompile("(?s)```text\n((?:GET|POST|PUT|DELETE) .*?)```").FindAllStringSubmatch(string(text), -1)

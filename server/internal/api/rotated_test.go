@@ -14,11 +14,9 @@ import (
 func TestRotated(t *testing.T) {
 	s := newService(t)
 	for id, metadata := range map[string]map[string]string{"tb": {successor.ToKey: "tb-x"}, "tb-x": {successor.FromKey: "tb"}, "key": nil} {
-		_, err := s.limiter.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})
-		check.Fatal(t, "Entities.Create()", err)
+		check.Call(s.limiter.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})).Must(t, "Entities.Create()")
 	}
-	_, err := s.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: "tb"}, nil)
-	check.Fatal(t, "Limits.Disable()", err)
+	check.Call(s.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: "tb"}, nil)).Must(t, "Limits.Disable()")
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v1/entities/tb/enable", ""},
 		{"POST", "/v1/entities/tb/enable", `{"resource":"search"}`},

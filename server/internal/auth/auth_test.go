@@ -243,8 +243,7 @@ func FuzzMatches(f *testing.F) {
 func FuzzAuthorization(f *testing.F) {
 	const key = "a key of a caller"
 	hash := hashOf(key)
-	all, err := New([]Caller{{Name: "a", KeySHA256: hash, Roles: []string{"read"}}}, "default", clock)
-	check.Fatal(f, "New()", err)
+	all := check.Call(New([]Caller{{Name: "a", KeySHA256: hash, Roles: []string{"read"}}}, "default", clock)).Must(f, "New()")
 	f.Add("Bearer " + key)
 	f.Add("Bearer")
 	f.Fuzz(func(t *testing.T, field string) {

@@ -75,12 +75,11 @@ func visitStore(t *testing.T, of zlimit.Store) *visitor {
 func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
 	t.Helper()
 	recent := page.NewRecent(nil)
-	l, err := zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe), zlimit.WithClock(now))
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe), zlimit.WithClock(now))).Must(t, "zlimit.New()")
 	t.Cleanup(func() { _ = l.Close() })
-	err = l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.USD("usd", 5, zlimit.PerMonth)}})
+	err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.USD("usd", 5, zlimit.PerMonth)}})
 	check.Fatal(t, "Limits.Set()", err)
-	h, err := page.New(page.Options{
+	h := check.Call(page.New(page.Options{
 		Limiter: l, Recent: recent, Token: "once", TokenUser: "dana", Now: now,
 		SignIn: func(_ context.Context, key string) (page.User, error) {
 			switch key {
@@ -92,12 +91,10 @@ func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
 				return page.User{}, page.ErrSignIn
 			}
 		},
-	})
-	check.Fatal(t, "page.New()", err)
+	})).Must(t, "page.New()")
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	jar, err := cookiejar.New(nil)
-	check.Fatal(t, "cookiejar.New()", err)
+	jar := check.Call(cookiejar.New(nil)).Must(t, "cookiejar.New()")
 	return &visitor{http.Client{Jar: jar}, server.URL, l}
 }
 
@@ -123,11 +120,9 @@ func (v *visitor) post(t *testing.T, path string, form url.Values, headers ...st
 
 func (v *visitor) send(t *testing.T, request *http.Request) (int, string) {
 	t.Helper()
-	reply, err := v.Do(request)
-	check.Fatal(t, "Do()", err)
+	reply := check.Call(v.Do(request)).Must(t, "Do()")
 	defer func() { _ = reply.Body.Close() }()
-	body, err := io.ReadAll(reply.Body)
-	check.Fatal(t, "io.ReadAll()", err)
+	body := check.Call(io.ReadAll(reply.Body)).Must(t, "io.ReadAll()")
 	if csp := reply.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self'") || strings.Contains(csp, "unsafe") {
 		t.Errorf("%s has the policy %q", request.URL.Path, csp)
 	}
@@ -178,8 +173,7 @@ func TestToken(t *testing.T) {
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+"/signin?token=once&to=//elsewhere.example", http.NoBody)
 	check.Fatal(t, "http.NewRequestWithContext()", err)
-	reply, err := v.Do(request)
-	check.Fatal(t, "Do()", err)
+	reply := check.Call(v.Do(request)).Must(t, "Do()")
 	_ = reply.Body.Close()
 	c := reply.Cookies()
 	if len(c) != 1 || !c[0].HttpOnly || c[0].SameSite != http.SameSiteStrictMode || reply.Header.Get("Location") != "/" {
@@ -327,8 +321,7 @@ func TestStream(t *testing.T) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/events?screen=now", http.NoBody)
 	check.Fatal(t, "http.NewRequestWithContext()", err)
-	reply, err := v.Do(request)
-	check.Fatal(t, "Do()", err)
+	reply := check.Call(v.Do(request)).Must(t, "Do()")
 	defer func() { _ = reply.Body.Close() }()
 	if kind := reply.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Fatalf("the stream is of %q", kind)
@@ -336,8 +329,7 @@ func TestStream(t *testing.T) {
 	read := make([]byte, 64<<10)
 	text := ""
 	for !strings.Contains(text, "event: at\n") {
-		n, err := reply.Body.Read(read)
-		check.Fatal(t, "Body.Read()", err)
+		n := check.Call(reply.Body.Read(read)).Must(t, "Body.Read()")
 		text += string(read[:n])
 	}
 	if !strings.HasPrefix(text, "event: main\ndata: ") || !strings.Contains(text, "alice") {

@@ -16,8 +16,7 @@ func TestChangesOfARotatedID(t *testing.T) {
 	v := visit(t)
 	v.signIn(t, "admin")
 	for id, metadata := range map[string]map[string]string{"tb": {successor.ToKey: "tb-x"}, "tb-x": {successor.FromKey: "tb"}} {
-		_, err := v.limiter.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})
-		check.Fatal(t, "Entities.Create()", err)
+		check.Call(v.limiter.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})).Must(t, "Entities.Create()")
 	}
 	post := func(path string, form url.Values) (int, string) {
 		t.Helper()

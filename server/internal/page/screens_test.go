@@ -246,8 +246,7 @@ func TestManagedLevel(t *testing.T) {
 
 // TestTwoPages of one host do not sign each other out.
 func TestTwoPages(t *testing.T) {
-	jar, err := cookiejar.New(nil)
-	check.Fatal(t, "cookiejar.New()", err)
+	jar := check.Call(cookiejar.New(nil)).Must(t, "cookiejar.New()")
 	one, two := visit(t), visit(t)
 	one.Jar, two.Jar = jar, jar
 	one.signIn(t, "admin")
@@ -281,8 +280,7 @@ func TestWhy(t *testing.T) {
 	before := time.Now().UTC()
 	v.screen(t, "/why?id=alice&resource=gpt", "No refusal of alice for gpt is reported around", "No refusals of it are reported", "No usage is counted")
 
-	reporting, err := zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}))
-	check.Fatal(t, "zlimit.New()", err)
+	reporting := check.Call(zlimit.New(ctx, handle, zlimit.WithRejectionReports(zlimit.RejectionReports{}))).Must(t, "zlimit.New()")
 	for i := range 6 {
 		_, err := reporting.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}})
 		if (err == nil) != (i < 3) {

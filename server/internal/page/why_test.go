@@ -25,8 +25,7 @@ func TestWhyAtTheRefusal(t *testing.T) {
 	}
 	at := func(text string) {
 		t.Helper()
-		clock, err := time.Parse(time.TimeOnly, text)
-		check.Fatal(t, "time.Parse()", err)
+		clock := check.Call(time.Parse(time.TimeOnly, text)).Must(t, "time.Parse()")
 		now = time.Date(2026, 2, 20, clock.Hour(), clock.Minute(), clock.Second(), 0, time.UTC)
 	}
 	set := func(when string, n int64) {
@@ -98,8 +97,7 @@ func TestWhyElsewhere(t *testing.T) {
 	v.signIn(t, "viewer")
 	ctx := zlimit.ContextWithPrincipal(t.Context(), "olga")
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "alice", ParentID: "team", Cascade: true}} {
-		_, err := v.limiter.Entities.Create(ctx, e)
-		check.Fatal(t, "Entities.Create()", err)
+		check.Call(v.limiter.Entities.Create(ctx, e)).Must(t, "Entities.Create()")
 	}
 	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "models"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("tpm", 2)}}))
 	check.Fatal(t, "Limits.Set()", v.limiter.Limits.Set(ctx, zlimit.Level{Resource: "chat"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 2000)}}))
@@ -113,11 +111,9 @@ func TestWhyElsewhere(t *testing.T) {
 	check.Fatal(t, "Close()", reporting.Close())
 	now = now.Add(5*time.Minute + 5*time.Second)
 	for _, at := range []zlimit.Level{{Entity: "team"}, {Resource: "models"}} {
-		_, err = v.limiter.Limits.Disable(ctx, at, nil)
-		check.Fatal(t, "Limits.Disable()", err)
+		check.Call(v.limiter.Limits.Disable(ctx, at, nil)).Must(t, "Limits.Disable()")
 		now = now.Add(12 * time.Second)
-		_, err = v.limiter.Limits.LeaveSwitch(ctx, at, nil)
-		check.Fatal(t, "Limits.LeaveSwitch()", err)
+		check.Call(v.limiter.Limits.LeaveSwitch(ctx, at, nil)).Must(t, "Limits.LeaveSwitch()")
 		now = now.Add(5*time.Minute - 12*time.Second)
 	}
 	v.screen(t, "/why?id=alice&resource=chat&at=09:40", "alice was refused at 09:40 by tpm for models", "2 times in the minute. The limit was 2 a minute , set by olga at 09:30, as now. Of the requests 1 asked for more than the limit can hold")

@@ -72,8 +72,7 @@ func FuzzRequest(f *testing.F) {
 		{Domain: "shop", Descriptors: list(negative), HitsAddend: 7},
 		{Domain: "other", Descriptors: list(withHits(descriptor("user="), 1<<62))},
 	} {
-		data, err := proto.Marshal(r)
-		check.Fatal(f, "proto.Marshal()", err)
+		data := check.Call(proto.Marshal(r)).Must(f, "proto.Marshal()")
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -25,8 +25,7 @@ import (
 // dialKuadrant returns a function that calls a method of Kuadrant's service over the wire.
 func dialKuadrant(t *testing.T, s *Service) func(method string, in, out proto.Message) error {
 	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	check.Fatal(t, "net.Listen()", err)
+	port := check.Call(net.Listen("tcp", "127.0.0.1:0")).Must(t, "net.Listen()")
 	anyone := auth.Anyone(zlimit.DefaultNamespace)
 	server := grpc.NewServer(grpc.UnaryInterceptor(Recognize(func() *auth.Callers { return anyone })))
 	s.Register(server)
@@ -48,8 +47,7 @@ func dialKuadrant(t *testing.T, s *Service) func(method string, in, out proto.Me
 func reserveRequest(t *testing.T, user string, amount uint64, ttl time.Duration) proto.Message {
 	t.Helper()
 	embedded := func(b []byte, number protowire.Number, m proto.Message) []byte {
-		data, err := proto.Marshal(m)
-		check.Fatal(t, "proto.Marshal()", err)
+		data := check.Call(proto.Marshal(m)).Must(t, "proto.Marshal()")
 		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), data)
 	}
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "llm")
@@ -66,8 +64,7 @@ func reserveRequest(t *testing.T, user string, amount uint64, ttl time.Duration)
 func commitRequest(t *testing.T, user, id string, actual uint64) proto.Message {
 	t.Helper()
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "llm")
-	data, err := proto.Marshal(descriptor("user=" + user))
-	check.Fatal(t, "proto.Marshal()", err)
+	data := check.Call(proto.Marshal(descriptor("user="+user))).Must(t, "proto.Marshal()")
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), data)
 	b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), id)
 	b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), actual)

@@ -79,8 +79,7 @@ descriptors:
 func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimittest.Clock) {
 	t.Helper()
 	limiter, clock := zlimittest.New(t)
-	signer, err := token.NewSigner(token.Key{ID: "k", Secret: make([]byte, token.MinSecret)})
-	check.Fatal(t, "token.NewSigner()", err)
+	signer := check.Call(token.NewSigner(token.Key{ID: "k", Secret: make([]byte, token.MinSecret)})).Must(t, "token.NewSigner()")
 	s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: zlimit.DefaultNamespace, Tokens: func() *token.Signer { return signer }, Now: clock.Now})
 	check.Fatal(t, "New()", err)
 	return s, limiter, clock
@@ -89,8 +88,7 @@ func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimit
 // call returns a context of a caller that may do everything.
 func call(t *testing.T) context.Context {
 	t.Helper()
-	p, err := auth.Anyone(zlimit.DefaultNamespace).ByKey("")
-	check.Fatal(t, "ByKey()", err)
+	p := check.Call(auth.Anyone(zlimit.DefaultNamespace).ByKey("")).Must(t, "ByKey()")
 	return context.WithValue(t.Context(), callerKey{}, p)
 }
 
@@ -113,8 +111,7 @@ func withHits(d *common.RateLimitDescriptor, hits uint64) *common.RateLimitDescr
 
 func ask1(t *testing.T, s *Service, domain string, d ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
 	t.Helper()
-	out, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: domain, Descriptors: d})
-	check.Fatal(t, "ShouldRateLimit()", err)
+	out := check.Call(s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: domain, Descriptors: d})).Must(t, "ShouldRateLimit()")
 	if len(out.Statuses) != len(d) {
 		t.Fatalf("ShouldRateLimit of %d descriptors = %d statuses", len(d), len(out.Statuses))
 	}
@@ -209,8 +206,7 @@ func TestWindowsOfUnits(t *testing.T) {
 		}
 		c := &Config{Files: []File{{Name: "d.yaml", Text: []byte(text)}}, Domains: map[string]Domain{"d": {Windows: windows}}}
 		s, limiter, clock := newService(t, c)
-		table, err := c.table()
-		check.Fatal(t, "table()", err)
+		table := check.Call(c.table()).Must(t, "table()")
 		if applied, err := limiter.Limits.Apply(t.Context(), table.declarations...); err != nil || len(applied.Set) > 0 {
 			t.Fatalf("Apply a second time = %v, %v, want nothing to set", applied, err)
 		}
@@ -464,13 +460,12 @@ func TestCallers(t *testing.T) {
 		sum := sha256.Sum256([]byte(name))
 		return hex.EncodeToString(sum[:])
 	}
-	callers, err := auth.New([]auth.Caller{
+	callers := check.Call(auth.New([]auth.Caller{
 		{Name: "gateway", KeySHA256: key("g"), Roles: []string{"acquire"}, Entities: []string{"a*"}},
 		{Name: "viewer", KeySHA256: key("v"), Roles: []string{"read"}},
 		{Name: "elsewhere", KeySHA256: key("e"), Roles: []string{"acquire"}, Namespaces: []string{"other"}},
 		{Name: "thief", KeySHA256: key("t"), Roles: []string{"acquire"}},
-	}, zlimit.DefaultNamespace, time.Now)
-	check.Fatal(t, "auth.New()", err)
+	}, zlimit.DefaultNamespace, time.Now)).Must(t, "auth.New()")
 	c := shopConfig()
 	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
 	s, _, _ := newService(t, c)
@@ -501,8 +496,7 @@ func TestCallers(t *testing.T) {
 			t.Errorf("caller %q for %s = %v, want %v", test.key, test.user, err, test.want)
 		}
 	}
-	answer, err := ask("g", withHits(descriptor("user=ann"), 1))
-	check.Fatal(t, "ask()", err)
+	answer := check.Call(ask("g", withHits(descriptor("user=ann"), 1))).Must(t, "ask()")
 	settlement := withHits(descriptor("lease="+answer.DynamicMetadata.GetFields()["lease"].GetStringValue()), 0)
 	if _, err := ask("t", settlement); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("settlement by another caller = %v, want PermissionDenied", err)
@@ -511,7 +505,7 @@ func TestCallers(t *testing.T) {
 		t.Errorf("settlement = %v", err)
 	}
 	opened := false
-	_, err = recognize(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/open"}, func(context.Context, any) (any, error) { opened = true; return nil, nil })
+	_, err := recognize(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/open"}, func(context.Context, any) (any, error) { opened = true; return nil, nil })
 	if err != nil || !opened {
 		t.Errorf("an open service = %v", err)
 	}

@@ -62,8 +62,7 @@ func TestOpen(t *testing.T) {
 
 // TestOpenOfOneLease knows the tokens of a request that was repeated as one lease.
 func TestOpenOfOneLease(t *testing.T) {
-	l, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	t.Cleanup(func() { _ = l.Close() })
 	var tokens []string
 	for i := range 2 {
@@ -71,8 +70,7 @@ func TestOpenOfOneLease(t *testing.T) {
 			ID: "once", Entity: "alice", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)},
 		})
 		check.Fatal(t, "Acquire()", err)
-		text, err := lease.Token(time.Duration(i+1) * time.Hour)
-		check.Fatal(t, "Token()", err)
+		text := check.Call(lease.Token(time.Duration(i+1)*time.Hour)).Must(t, "Token()")
 		tokens = append(tokens, text)
 	}
 	if tokens[0] == tokens[1] {

@@ -20,16 +20,12 @@ func key(id string, b byte) Key { return Key{ID: id, Secret: bytes.Repeat([]byte
 
 func signer(t testing.TB, keys ...Key) *Signer {
 	t.Helper()
-	s, err := NewSigner(keys...)
-	check.Fatal(t, "NewSigner()", err)
-	return s
+	return check.Call(NewSigner(keys...)).Must(t, "NewSigner()")
 }
 
 func sign(t testing.TB, s *Signer, c *Claims) string {
 	t.Helper()
-	text, err := s.Sign(c)
-	check.Fatal(t, "Sign()", err)
-	return text
+	return check.Call(s.Sign(c)).Must(t, "Sign()")
 }
 
 func claims() *Claims {
@@ -56,16 +52,13 @@ func TestOpen(t *testing.T) {
 
 // TestLeaseOfALimiter signs the token of a lease, which is not in base64 twice.
 func TestLeaseOfALimiter(t *testing.T) {
-	limiter, err := zlimit.Open(t.Context(), "memory:")
-	check.Fatal(t, "zlimit.Open()", err)
+	limiter := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	defer limiter.Close()
-	lease, err := limiter.Acquire(t.Context(), zlimit.Request{
+	lease := check.Call(limiter.Acquire(t.Context(), zlimit.Request{
 		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
 		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)},
-	})
-	check.Fatal(t, "Acquire()", err)
-	inner, err := lease.Token(time.Hour)
-	check.Fatal(t, "Token()", err)
+	})).Must(t, "Acquire()")
+	inner := check.Call(lease.Token(time.Hour)).Must(t, "Token()")
 	s := signer(t, key("k1", 1))
 	c := &Claims{
 		Namespace: "default", Caller: "gateway", Expires: start.Add(time.Hour), Last: start.Add(time.Hour),
@@ -75,8 +68,7 @@ func TestLeaseOfALimiter(t *testing.T) {
 	if most := len(inner) + 200; len(text) > most {
 		t.Errorf("a token of a lease of %d bytes has %d, want at most %d", len(inner), len(text), most)
 	}
-	opened, err := s.Open(text, "default", "gateway", start)
-	check.Fatal(t, "Open()", err)
+	opened := check.Call(s.Open(text, "default", "gateway", start)).Must(t, "Open()")
 	if err := limiter.Settle(t.Context(), opened.Leases[0].Token, zlimit.Amounts{"tpm": 100}); err != nil {
 		t.Errorf("Settle = %v, want nil", err)
 	}
@@ -148,9 +140,7 @@ func TestOtherVersion(t *testing.T) {
 
 func payloadOf(t testing.TB, c *Claims) []byte {
 	t.Helper()
-	data, err := c.encode()
-	check.Fatal(t, "encode()", err)
-	return data
+	return check.Call(c.encode()).Must(t, "encode()")
 }
 
 // TestSignedOfOtherKinds covers payloads with a right signature that are none of this package.

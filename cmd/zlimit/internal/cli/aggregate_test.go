@@ -69,8 +69,7 @@ func TestAggregate(t *testing.T) {
 func get(t *testing.T, url string, into any) int {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	reply, err := client.Get(url)
-	check.Fatal(t, "Get()", err)
+	reply := check.Call(client.Get(url)).Must(t, "Get()")
 	defer reply.Body.Close()
 	if into != nil {
 		if err := json.NewDecoder(reply.Body).Decode(into); err != nil {

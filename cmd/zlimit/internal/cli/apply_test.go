@@ -33,8 +33,7 @@ func TestApplyPlansAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, dir := t.Context(), t.TempDir()
 			dsn := "sqlite:" + filepath.Join(dir, "limits.db")
-			l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
-			check.Fatal(t, "zlimit.Open()", err)
+			l := check.Call(zlimit.Open(ctx, dsn, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 			defer func() { _ = l.Close() }()
 			write := func(name, text string) string {
 				t.Helper()
@@ -137,8 +136,7 @@ func TestApplyShowsProgress(t *testing.T) {
 func TestPlanTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	dsn := "sqlite:" + filepath.Join(dir, "limits.db")
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), dsn, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 	defer func() { _ = l.Close() }()
 	if _, err := l.Limits.Apply(t.Context(), zlimit.Declaration{Resource: "a", Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
 		t.Fatalf("Limits.Apply() = %v", err)

@@ -109,10 +109,9 @@ func (m *billedMonth) request(entity, resource string) {
 		family = append(family, e)
 	}
 	estimate, used := m.random.Int64N(5000), m.random.Int64N(9000)
-	lease, err := m.limiter.Acquire(m.t.Context(), zlimit.Request{
+	lease := check.Call(m.limiter.Acquire(m.t.Context(), zlimit.Request{
 		Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1, "tpm": estimate, "usd": 1000 * estimate},
-	})
-	check.Fatal(m.t, "Acquire()", err)
+	})).Must(m.t, "Acquire()")
 	m.charge(family, resource, map[string]int64{"rpm": 1, "tpm": estimate, "usd": 1000 * estimate})
 	m.open = append(m.open, func() {
 		delta := used - estimate
@@ -174,8 +173,7 @@ func (m *billedMonth) catchUp() {
 	m.t.Helper()
 	for try := range 50 {
 		m.aggregate(time.Duration(40+20*try)*time.Millisecond, false)
-		complete, err := m.limiter.Usage.Completeness(m.t.Context())
-		check.Fatal(m.t, "Usage.Completeness()", err)
+		complete := check.Call(m.limiter.Usage.Completeness(m.t.Context())).Must(m.t, "Usage.Completeness()")
 		if complete.To.Equal(m.now) {
 			return
 		}
@@ -275,9 +273,7 @@ func TestBillsEqualALedger(t *testing.T) {
 		"Asia/Kolkata":     {"2026-09-30T19:00:00Z", "2026-10-31T19:00:00Z", "2026-11-30T19:00:00Z"}, // hours that begin in the month
 	}
 	at := func(text string) time.Time {
-		moment, err := time.Parse(time.RFC3339, text)
-		check.Fatal(t, "time.Parse()", err)
-		return moment
+		return check.Call(time.Parse(time.RFC3339, text)).Must(t, "time.Parse()")
 	}
 	for zone, b := range bounds {
 		for i, month := range []string{"2026-10", "2026-11"} {
@@ -325,8 +321,7 @@ func TestBillsEqualALedger(t *testing.T) {
 	november := figures(m.bill("--month", "2026-11", "--zone", "Europe/Berlin"))
 	compared := 0
 	for _, entity := range append(append([]string{"org-0", "org-1"}, m.teams...), m.keys...) {
-		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt"})).Must(t, "Available()")
 		for _, status := range statuses {
 			if billed, ok := november[account{entity, "gpt", "usd"}]; ok && status.Entity == entity && status.Limit.Name == "usd" {
 				compared++
@@ -376,19 +371,14 @@ func TestBillsEqualALedger(t *testing.T) {
 func TestBillOfNobody(t *testing.T) {
 	m := &billedMonth{t: t, path: filepath.Join(t.TempDir(), "limits.db"), now: time.Date(2026, 11, 10, 12, 0, 0, 0, time.UTC)}
 	s, raw := m.store()
-	l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithClock(m.clock))
-	check.Fatal(t, "zlimit.New()", err)
-	_, err = l.Entities.Create(t.Context(), zlimit.Entity{ID: "idle"})
-	check.Fatal(t, "Entities.Create()", err)
-	_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "used", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}})
+	l := check.Call(zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithClock(m.clock))).Must(t, "zlimit.New()")
+	check.Call(l.Entities.Create(t.Context(), zlimit.Entity{ID: "idle"})).Must(t, "Entities.Create()")
+	_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "used", Resource: "gpt", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}})
 	check.Fatal(t, "Acquire()", err)
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	former := layout.UsageDelta{NS: ns.ID, Entity: "former", Resource: "gpt", Window: "monthly", Start: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Events: 1}
-	w, err := former.Write()
-	check.Fatal(t, "Write()", err)
-	_, err = raw.Write(t.Context(), w)
-	check.Fatal(t, "Write()", err)
+	w := check.Call(former.Write()).Must(t, "Write()")
+	check.Call(raw.Write(t.Context(), w)).Must(t, "Write()")
 	check.Fatal(t, "Close()", l.Close())
 	for entity, code := range map[string]int{"nope": shell.ExitFailure, "idle": shell.ExitOK, "used": shell.ExitOK, "former": shell.ExitOK} {
 		got := command(t, "", "usage", "bill", "--month", "2026-11", "--entity", entity, "--store", "sqlite:"+m.path)

@@ -177,8 +177,7 @@ func TestCommandsPage(t *testing.T) {
 		}
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	check.Fatal(t, "os.ReadFile()", err)
+	want := check.Call(os.ReadFile(path)).Must(t, "os.ReadFile()")
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("docs/commands.md is stale; `go test ./cmd/zlimit/internal/cli -run CommandsPage -update` writes it (-page +commands):\n%s", diff)
 	}

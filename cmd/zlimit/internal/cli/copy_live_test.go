@@ -51,11 +51,9 @@ func TestCopyUnderTraffic(t *testing.T) {
 	run(shell.ExitOK, "programs may open", "copy", "finish", to, "--yes", "--quiet", "300ms")
 	left := func(dsn, entity string) int64 {
 		t.Helper()
-		l, err := zlimit.Open(t.Context(), dsn)
-		check.Fatal(t, "zlimit.Open()", err)
+		l := check.Call(zlimit.Open(t.Context(), dsn)).Must(t, "zlimit.Open()")
 		defer l.Close()
-		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4o"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4o"})).Must(t, "Available()")
 		s, _ := statuses.Limit("tpd")
 		return s.Available
 	}

@@ -24,20 +24,16 @@ func TestCopy(t *testing.T) {
 	from, to := "sqlite:"+filepath.Join(t.TempDir(), "from.db"), "sqlite:"+filepath.Join(t.TempDir(), "to.db")
 	count := func(dsn string) {
 		t.Helper()
-		s, err := zlimit.OpenStore(t.Context(), dsn)
-		check.Fatal(t, "zlimit.OpenStore()", err)
+		s := check.Call(zlimit.OpenStore(t.Context(), dsn)).Must(t, "zlimit.OpenStore()")
 		defer s.Close()
-		a, err := aggregator.New(s, aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("a"))
-		check.Fatal(t, "aggregator.New()", err)
+		a := check.Call(aggregator.New(s, aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("a"))).Must(t, "aggregator.New()")
 		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer stop()
 		check.Fatal(t, "Run()", a.Run(ctx))
 	}
 	open := func(dsn string) *zlimit.RateLimiter {
 		t.Helper()
-		l, err := zlimit.Open(t.Context(), dsn)
-		check.Fatal(t, "zlimit.Open()", err)
-		return l
+		return check.Call(zlimit.Open(t.Context(), dsn)).Must(t, "zlimit.Open()")
 	}
 	var last *zlimit.Lease
 	useAs := func(l *zlimit.RateLimiter, id string, n int64) {
@@ -52,13 +48,11 @@ func TestCopy(t *testing.T) {
 	use := func(l *zlimit.RateLimiter, n int64) { t.Helper(); useAs(l, "", n) }
 	left := func(l *zlimit.RateLimiter) (available, counted int64) {
 		t.Helper()
-		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key", Resource: "gpt"})
-		check.Fatal(t, "Available()", err)
+		statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key", Resource: "gpt"})).Must(t, "Available()")
 		now := time.Now()
-		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{
+		sum := check.Call(l.Usage.Summary(t.Context(), zlimit.UsageQuery{
 			Entity: "key", Resource: "gpt", Window: zlimit.WindowHourly, From: now.Add(-48 * time.Hour), To: now.Add(time.Hour),
-		})
-		check.Fatal(t, "Usage.Summary()", err)
+		})).Must(t, "Usage.Summary()")
 		for _, limit := range sum.Limits {
 			counted += limit.Total.Tokens()
 		}
@@ -155,12 +149,10 @@ func TestCopyOfNothing(t *testing.T) {
 // alterCopy changes a copy behind its back: it adds an item, and deletes the record of a namespace.
 func alterCopy(t *testing.T, dsn string) {
 	t.Helper()
-	opened, err := zlimit.OpenStore(t.Context(), dsn)
-	check.Fatal(t, "zlimit.OpenStore()", err)
+	opened := check.Call(zlimit.OpenStore(t.Context(), dsn)).Must(t, "zlimit.OpenStore()")
 	defer opened.Close()
 	s := store.Of(opened)
-	page, err := s.(store.Scanner).Scan(t.Context(), store.Scan{Consistent: true})
-	check.Fatal(t, "Scan()", err)
+	page := check.Call(s.(store.Scanner).Scan(t.Context(), store.Scan{Consistent: true})).Must(t, "Scan()")
 	writes := []store.Write{{Kind: store.Put, Key: store.Key{PK: "no such item", SK: "#META"}, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}}
 	for _, item := range page.Items {
 		if key := store.KeyOf(item); strings.HasPrefix(key.SK, "#NSID") {

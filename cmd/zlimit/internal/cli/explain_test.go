@@ -82,8 +82,7 @@ func TestExplainEveryLevel(t *testing.T) {
 // TestForecastOnATerminal shows a forecast with long names: no line is wider than the terminal, and nothing is cut off.
 func TestForecastOnATerminal(t *testing.T) {
 	l := newPast(t, 12, 0)
-	parsed, err := shell.ParseLimits([]string{"tokens-per-month=1000000/month@UTC"})
-	check.Fatal(t, "shell.ParseLimits()", err)
+	parsed := check.Call(shell.ParseLimits([]string{"tokens-per-month=1000000/month@UTC"})).Must(t, "shell.ParseLimits()")
 	l.set(t, zlimit.Level{Resource: "gpt-4o"}, parsed...)
 	l.close(t, 0)
 	for _, live := range []bool{false, true} {

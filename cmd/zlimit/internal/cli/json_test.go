@@ -15,8 +15,7 @@ import (
 func TestJSONOfPublicTypes(t *testing.T) {
 	ctx := t.Context()
 	dsn := "sqlite:" + t.TempDir() + "/limits.db"
-	l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(ctx, dsn, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 	t.Cleanup(func() { _ = l.Close() })
 	var made []zlimit.Entity
 	for _, e := range []zlimit.Entity{{ID: "acme", Name: "Acme", Metadata: map[string]string{"plan": "gold"}}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
@@ -28,8 +27,7 @@ func TestJSONOfPublicTypes(t *testing.T) {
 		check.Fatal(t, "Entities.Create()", err)
 		made = append(made, created)
 	}
-	namespace, err := l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	namespace := check.Call(l.Namespaces.Get(ctx, zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	for _, c := range []struct {
 		command string
 		want    any
@@ -41,8 +39,7 @@ func TestJSONOfPublicTypes(t *testing.T) {
 		{"namespace get default", namespace},
 		{"namespace list", map[string]any{"namespaces": []zlimit.Namespace{namespace}}},
 	} {
-		want, err := json.Marshal(c.want)
-		check.Fatal(t, "json.Marshal()", err)
+		want := check.Call(json.Marshal(c.want)).Must(t, "json.Marshal()")
 		var stdout, stderr bytes.Buffer
 		args := append(strings.Fields(c.command), "--store", dsn, "-o", "json")
 		code := Main(ctx, args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })

@@ -27,8 +27,7 @@ func enginePath(t *testing.T) string {
 	if path == "" {
 		path = engine.Path(engine.Cache("../../../.."))
 	}
-	path, err := filepath.Abs(path)
-	check.Fatal(t, "filepath.Abs()", err)
+	path = check.Call(filepath.Abs(path)).Must(t, "filepath.Abs()")
 	if _, err := os.Stat(path); err != nil {
 		if os.Getenv("ZLIMIT_REQUIRE_ENGINE") == "1" && os.Getenv("ZLIMIT_TEST_ENDPOINT") == "" {
 			t.Fatalf("os.Stat() = %v", err)
@@ -208,8 +207,7 @@ func TestLocalStands(t *testing.T) {
 	l := newLaptop(t)
 	dir := filepath.Join(l.dir, ".local/state/zlimit/local")
 	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(dir, 0o700))
-	stat, err := os.ReadFile("/proc/self/stat")
-	check.Fatal(t, "os.ReadFile()", err)
+	stat := check.Call(os.ReadFile("/proc/self/stat")).Must(t, "os.ReadFile()")
 	began := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))[19]
 	text := `{"pid":` + strconv.Itoa(os.Getpid()) + `,"process_start":"` + began + `","endpoint":"http://127.0.0.1:1","table":"limits"}`
 	path := filepath.Join(dir, "state.json")

@@ -91,8 +91,7 @@ var sinceTime = regexp.MustCompile(`since [-0-9]+T[:0-9]+Z`)
 func TestMigrateScripts(t *testing.T) {
 	engine := enginetest.Start(t)
 	client := engine.Client()
-	fixtures, err := filepath.Abs("../../../../cmd/zlimit/internal/migrate/testdata")
-	check.Fatal(t, "filepath.Abs()", err)
+	fixtures := check.Call(filepath.Abs("../../../../cmd/zlimit/internal/migrate/testdata")).Must(t, "filepath.Abs()")
 	p := scripts("testdata/migrate", "")
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {

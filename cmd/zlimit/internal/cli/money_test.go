@@ -31,14 +31,11 @@ func TestMoneyIsShown(t *testing.T) {
 	path := filepath.Join(dir, "limits.db")
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
-	s, err := zlimit.SQLite(path)
-	check.Fatal(t, "zlimit.SQLite()", err)
+	s := check.Call(zlimit.SQLite(path)).Must(t, "zlimit.SQLite()")
 	defer s.Close()
-	l, err := zlimit.New(t.Context(), s, zlimit.WithClock(clock))
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s, zlimit.WithClock(clock))).Must(t, "zlimit.New()")
 	defer l.Close()
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	for day, nanos := range []int64{6_592_500, 8_092_500, 4_652_000_000, -1_500_000} { // what an aggregator would have summed up
 		u := layout.UsageDelta{
 			NS: ns.ID, Entity: "acme", Resource: "models", Window: "daily", Start: now.Truncate(24*time.Hour).AddDate(0, 0, day-4), Events: 1,
@@ -113,8 +110,7 @@ func TestMoneyIsShown(t *testing.T) {
 	if *updateMoney {
 		check.Fatal(t, "os.WriteFile()", os.WriteFile(file, []byte(got), 0o600))
 	}
-	want, err := os.ReadFile(file)
-	check.Fatal(t, "os.ReadFile()", err)
+	want := check.Call(os.ReadFile(file)).Must(t, "os.ReadFile()")
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("commands over a limit in money show, -want +got:\n%s", diff)
 	}

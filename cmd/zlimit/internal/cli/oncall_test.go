@@ -15,8 +15,7 @@ import (
 // TestWrongLimitOnCall rolls wrong limits of several entities out by a file. The command that the page names for it shows each of these
 // changes, with the values before and after.
 func TestWrongLimitOnCall(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/operations.md")
-	check.Fatal(t, "os.ReadFile()", err)
+	text := check.Call(os.ReadFile("../../../../docs/operations.md")).Must(t, "os.ReadFile()")
 	row := regexp.MustCompile(`(?m)^\| a wrong limit was rolled out.*$`).FindString(string(text))
 	found := regexp.MustCompile("`zlimit (audit list[^`]*)` shows the author of each change").FindStringSubmatch(row)
 	if found == nil {

@@ -27,8 +27,7 @@ import (
 // the figures, and goes on once the table is back. The last look decides about the exit code.
 func TestTopLivesThroughAnOutage(t *testing.T) {
 	engine := enginetest.Start(t)
-	target, err := url.Parse(engine.Endpoint())
-	check.Fatal(t, "url.Parse()", err)
+	target := check.Call(url.Parse(engine.Endpoint())).Must(t, "url.Parse()")
 	var away atomic.Bool
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

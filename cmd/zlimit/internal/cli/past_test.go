@@ -55,8 +55,7 @@ func (p *past) set(t *testing.T, at zlimit.Level, limits ...zlimit.Limit) {
 func (p *past) create(t *testing.T, entities ...zlimit.Entity) {
 	t.Helper()
 	for _, e := range entities {
-		_, err := p.Entities.Create(t.Context(), e)
-		check.Fatal(t, "Entities.Create()", err)
+		check.Call(p.Entities.Create(t.Context(), e)).Must(t, "Entities.Create()")
 	}
 }
 

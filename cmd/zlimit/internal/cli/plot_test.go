@@ -20,14 +20,11 @@ import (
 // TestPlotBars draws the days of five entities: with colors on a terminal, with patterns under NO_COLOR and elsewhere, within 80 columns.
 func TestPlotBars(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.db")
-	s, err := zlimit.SQLite(path)
-	check.Fatal(t, "zlimit.SQLite()", err)
+	s := check.Call(zlimit.SQLite(path)).Must(t, "zlimit.SQLite()")
 	defer s.Close()
-	l, err := zlimit.New(t.Context(), s)
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s)).Must(t, "zlimit.New()")
 	defer l.Close()
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	for e, entity := range []string{"acme", "bolt", "cyan", "dune", "echo"} {
 		for day := range 4 {
 			tokens := int64((5 - e) * (day + 1) * 1000)

@@ -63,15 +63,13 @@ var groups = []string{"completion", "copy", "local", "migrate", "namespace", "qu
 // command belongs into one of the lists.
 func TestCommandsOfRotatedEntity(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), dsn, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 	defer l.Close()
 	for id, metadata := range map[string]map[string]string{
 		"old": {successor.ToKey: "next"}, "next": {successor.FromKey: "old"}, "key": nil,
 		"former": {successor.ToKey: "coming"}, "coming": {successor.FromKey: "former", successor.StageKey: "closing"},
 	} {
-		_, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})
-		check.Fatal(t, "Entities.Create()", err)
+		check.Call(l.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})).Must(t, "Entities.Create()")
 		limits := []zlimit.Limit{zlimit.PerMonth("usd", 5), zlimit.PerMinute("rpm", 5)}
 		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{Entity: id, Resource: "pay"}, zlimit.Config{Limits: limits}))
 	}

@@ -20,8 +20,7 @@ import (
 // TestScale multiplies limits for a region that is down, again after an interruption, and restores them exactly.
 func TestScale(t *testing.T) {
 	dsn, file := "sqlite:"+filepath.Join(t.TempDir(), "limits.db"), filepath.Join(t.TempDir(), "before.yaml")
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithSetup())
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), dsn, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 	defer l.Close()
 	set := func(at zlimit.Level, limits ...zlimit.Limit) {
 		t.Helper()
@@ -383,8 +382,7 @@ func TestScaleByTwoFiles(t *testing.T) {
 	o.do("pete", "bucket", "top-up", "acme", "gpt", "--add", "usd=1")
 	o.refused(scaled, "pete", "limits", "scale", "2", "-f", "region.yaml", "--yes")
 	check.Fatal(t, "Mkdir()", os.Mkdir("elsewhere", 0o700))
-	text, err := os.ReadFile("old.yaml")
-	check.Fatal(t, "ReadFile()", err)
+	text := check.Call(os.ReadFile("old.yaml")).Must(t, "ReadFile()")
 	check.Fatal(t, "WriteFile()", os.WriteFile("elsewhere/outage.yaml", text, 0o600))
 	o.refused(scaled+"elsewhere/outage.yaml is another file of that name. ", "pete", "limits", "scale", "1", "-f", "elsewhere/outage.yaml", "--yes")
 

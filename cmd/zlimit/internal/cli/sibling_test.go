@@ -69,14 +69,12 @@ func namespaceID(t *testing.T, s zlimit.Store) string {
 // mark adds attributes to the config of a resource.
 func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 	t.Helper()
-	s, err := zlimit.OpenStore(t.Context(), dsn)
-	check.Fatal(t, "zlimit.OpenStore()", err)
+	s := check.Call(zlimit.OpenStore(t.Context(), dsn)).Must(t, "zlimit.OpenStore()")
 	defer func() {
 		check.Error(t, "Close()", s.Close())
 	}()
 	key := store.Key{PK: namespaceID(t, s) + "/" + place, SK: "#CONFIG"}
-	items, err := store.Of(s).Read(t.Context(), []store.Key{key}, true)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(store.Of(s).Read(t.Context(), []store.Key{key}, true)).Must(t, "Read()")
 	item := expr.Item(slices.Clone(attributes))
 	for _, a := range items[0] {
 		if _, again := item.Lookup(a.Name); !again && a.Name != store.PK && a.Name != store.SK {
@@ -146,8 +144,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 // everything returns all items of a store, to which it adds attributes.
 func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[store.Key]expr.Item {
 	t.Helper()
-	s, err := zlimit.OpenStore(t.Context(), dsn)
-	check.Fatal(t, "zlimit.OpenStore()", err)
+	s := check.Call(zlimit.OpenStore(t.Context(), dsn)).Must(t, "zlimit.OpenStore()")
 	defer func() {
 		check.Error(t, "Close()", s.Close())
 	}()
@@ -159,8 +156,7 @@ func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[stor
 	for i, item := range page.Items {
 		keys[i] = store.KeyOf(item)
 	}
-	items, err := store.Of(s).Read(t.Context(), keys, true)
-	check.Fatal(t, "Read()", err)
+	items := check.Call(store.Of(s).Read(t.Context(), keys, true)).Must(t, "Read()")
 	all := map[store.Key]expr.Item{}
 	for _, item := range items {
 		key := store.KeyOf(item)

@@ -21,8 +21,7 @@ func TestTop(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
-	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))).Must(t, "zlimit.Open()")
 	defer l.Close()
 	limits := []zlimit.Limit{zlimit.PerDay("rpd", 1000)}
 	ask := func(entity string, n int64) {
@@ -93,8 +92,7 @@ acme    gpt       rpd          900     1,000  █████████░    
 // decides, and no number of tokens.
 func TestTopSortsByPartLeft(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	l, err := zlimit.Open(t.Context(), dsn)
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), dsn)).Must(t, "zlimit.Open()")
 	defer l.Close()
 	for _, e := range []struct {
 		entity          string

@@ -35,8 +35,7 @@ func (w *impatient) Write(p []byte) (int, error) {
 func TestInterruptedCommandSaysHowToGoOn(t *testing.T) {
 	const buckets = 60
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	l, err := zlimit.Open(t.Context(), dsn)
-	check.Fatal(t, "zlimit.Open()", err)
+	l := check.Call(zlimit.Open(t.Context(), dsn)).Must(t, "zlimit.Open()")
 	for i := range buckets {
 		r := zlimit.Request{
 			Entity: fmt.Sprint("key-", i), Resource: "gpt", Consume: zlimit.Amounts{"rpd": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)},

@@ -25,14 +25,11 @@ import (
 // fillWindows writes consumption of every window of some months: that of a window is its number.
 func fillWindows(t *testing.T, path string) {
 	t.Helper()
-	s, err := zlimit.SQLite(path)
-	check.Fatal(t, "zlimit.SQLite()", err)
+	s := check.Call(zlimit.SQLite(path)).Must(t, "zlimit.SQLite()")
 	defer s.Close()
-	l, err := zlimit.New(t.Context(), s)
-	check.Fatal(t, "zlimit.New()", err)
+	l := check.Call(zlimit.New(t.Context(), s)).Must(t, "zlimit.New()")
 	defer l.Close()
-	ns, err := l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
-	check.Fatal(t, "Namespaces.Get()", err)
+	ns := check.Call(l.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)).Must(t, "Namespaces.Get()")
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 		n := int64(0)
@@ -75,16 +72,14 @@ func sumOf(t rapid.TB, db, command string, w zlimit.Window, from, to string) (su
 		}
 		return sum, ""
 	}
-	rows, err := csv.NewReader(strings.NewReader(got.stdout)).ReadAll()
-	check.Fatal(t, "ReadAll()", err)
+	rows := check.Call(csv.NewReader(strings.NewReader(got.stdout)).ReadAll()).Must(t, "ReadAll()")
 	column := map[string]int{}
 	for i, name := range rows[0] {
 		column[name] = i
 	}
 	name := map[string]string{"list": "rpm", "summary": "total"}[command]
 	for _, row := range rows[1:] {
-		n, err := strconv.ParseFloat(row[column[name]], 64)
-		check.Fatal(t, "strconv.ParseFloat()", err)
+		n := check.Call(strconv.ParseFloat(row[column[name]], 64)).Must(t, "strconv.ParseFloat()")
 		sum += n
 	}
 	return sum, ""

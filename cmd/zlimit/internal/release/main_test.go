@@ -26,8 +26,7 @@ func TestRelease(t *testing.T) {
 	if os.Getenv("ZLIMIT_RELEASE") == "" {
 		t.Skip("compiles everything for another platform, twice: the nightly run sets ZLIMIT_RELEASE=1")
 	}
-	root, err := filepath.Abs("../../../..")
-	check.Fatal(t, "filepath.Abs()", err)
+	root := check.Call(filepath.Abs("../../../..")).Must(t, "filepath.Abs()")
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	check.Fatal(t, "os.Symlink()", os.Symlink(root, elsewhere))
 	var hashes [2]string
@@ -37,8 +36,7 @@ func TestRelease(t *testing.T) {
 		t.Setenv("PWD", source) // the go command takes paths from it
 		r := release{out: filepath.Join(t.TempDir(), "dist"), tag: "v" + zlimit.Version, platforms: []string{"linux/arm64"}, progress: io.Discard}
 		check.Fatal(t, "make()", r.make(t.Context()))
-		sums, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
-		check.Fatal(t, "os.ReadFile()", err)
+		sums := check.Call(os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))).Must(t, "os.ReadFile()")
 		hashes[i] = string(sums)
 		program = filepath.Join(r.out, strings.Fields(hashes[i])[1])
 	}
@@ -61,8 +59,7 @@ func TestRelease(t *testing.T) {
 	if _, err := function(t.Context(), work); err != nil {
 		t.Fatalf("function() = %v", err)
 	}
-	inside, err := os.ReadFile(filepath.Join(work, "function.zip"))
-	check.Fatal(t, "os.ReadFile()", err)
+	inside := check.Call(os.ReadFile(filepath.Join(work, "function.zip"))).Must(t, "os.ReadFile()")
 	if code, err := stack.Unpack(inside); err != nil || code.Architecture != "arm64" {
 		t.Errorf("the function is %+v, %v, want one for arm64", code, err)
 	}
@@ -71,8 +68,7 @@ func TestRelease(t *testing.T) {
 	if err != nil || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-tags", Value: "embed_function"}) {
 		t.Errorf("the program was built as %v, %v", info, err)
 	}
-	content, err := os.ReadFile(program)
-	check.Fatal(t, "os.ReadFile()", err)
+	content := check.Call(os.ReadFile(program)).Must(t, "os.ReadFile()")
 	if !bytes.Contains(content, inside) { // the linker leaves out what no code uses
 		t.Errorf("%s has %d bytes, and not the %d of the function", program, len(content), len(inside))
 	}

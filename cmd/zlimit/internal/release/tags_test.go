@@ -36,8 +36,7 @@ func TestPublished(t *testing.T) {
 	})
 	check.Fatal(t, "filepath.WalkDir()", err)
 	for _, dir := range published[1:] {
-		text, err := os.ReadFile(filepath.Join(root, dir, "go.mod"))
-		check.Fatal(t, "os.ReadFile()", err)
+		text := check.Call(os.ReadFile(filepath.Join(root, dir, "go.mod"))).Must(t, "os.ReadFile()")
 		got := required(string(text))
 		if strings.Contains(got, "replace") || ours.MatchString(got) || !strings.Contains(got, module+" v"+zlimit.Version+"\n") {
 			t.Errorf("%s is released with\n%s", dir, got)
@@ -65,8 +64,7 @@ func TestTags(t *testing.T) {
 		return string(output)
 	}
 	copied, proxy := filepath.Join(dir, "copy"), filepath.Join(dir, "proxy")
-	tree, err := filepath.Abs(root)
-	check.Fatal(t, "filepath.Abs()", err)
+	tree := check.Call(filepath.Abs(root)).Must(t, "filepath.Abs()")
 	t.Setenv("GIT_AUTHOR_NAME", "a")
 	t.Setenv("GIT_AUTHOR_EMAIL", "a@b")
 	t.Setenv("GIT_COMMITTER_NAME", "a")

@@ -39,8 +39,7 @@ func (w *world) split(l *zlimit.RateLimiter, entity string) {
 		it, state, err := layout.ReadBucket(items[0])
 		check.Fatal(w.t, "ReadBucket()", err)
 		writes := check.Call(key.Split(&state, nil, it.Lineage())).Must(w.t, "Split()")
-		_, err = w.s.Transact(w.t.Context(), writes)
-		check.Fatal(w.t, "Transact()", err)
+		check.Call(w.s.Transact(w.t.Context(), writes)).Must(w.t, "Transact()")
 	}
 }
 
@@ -56,17 +55,15 @@ func TestRotateSplit(t *testing.T) {
 		check.Fatal(t, "Acquire()", err)
 		w.split(l, e)
 		w.split(l, e)
-		_, err = l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{
+		check.Call(l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{
 			Entity: e, Resource: "pay", Amounts: zlimit.Amounts{"q": 900}, Until: w.now.Add(time.Hour),
-		})
-		check.Fatal(t, "TopUp()", err)
+		})).Must(t, "TopUp()")
 	}
 	count, items := w.shards(l, "acme")
 	if count != 4 || items != 4 {
 		t.Fatalf("the bucket has %d of %d shards, want 4", items, count)
 	}
-	_, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})
-	check.Fatal(t, "Run()", err)
+	check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})).Must(t, "Run()")
 	if c, n := w.shards(l, "acme-2"); c != count || n != items {
 		t.Errorf("the new bucket has %d of %d shards, want %d of %d", n, c, items, count)
 	}
@@ -74,10 +71,9 @@ func TestRotateSplit(t *testing.T) {
 		for _, e := range []string{"acme-2", "twin"} {
 			_, err := l.Acquire(t.Context(), zlimit.Request{Entity: e, Resource: "pay", Consume: zlimit.Amounts{"t": 3000, "q": 4000}})
 			check.Fatal(t, "Acquire()", err)
-			_, err = l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{
+			check.Call(l.Limits.TopUp(t.Context(), zlimit.TopUpRequest{
 				Entity: e, Resource: "pay", Amounts: zlimit.Amounts{"q": 4000}, Until: w.now.Add(time.Hour),
-			})
-			check.Fatal(t, "TopUp()", err)
+			})).Must(t, "TopUp()")
 		}
 		if diff := cmp.Diff(w.left("twin", "pay"), w.left("acme-2", "pay")); diff != "" {
 			t.Errorf("left (-without a rotation +with it):\n%s", diff)
@@ -110,8 +106,7 @@ func TestRotateServedMeanwhile(t *testing.T) {
 		if stop(); err == nil {
 			t.Fatalf("a run that is stopped at %s = nil", stage)
 		}
-		_, err = l.Limits.Enable(t.Context(), at("acme", ""), nil)
-		check.Fatal(t, "Enable()", err)
+		check.Call(l.Limits.Enable(t.Context(), at("acme", ""), nil)).Must(t, "Enable()")
 		w.now = w.now.Add(2 * time.Second)
 		check.Fatal(t, "Acquire()", ask("acme", 30))
 		done := check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})).Must(t, "Run()")
@@ -142,8 +137,7 @@ func TestRotateRaisedBudget(t *testing.T) {
 		w.now = w.now.Add(time.Minute)
 	}
 	for _, ids := range [][2]string{{"acme", "acme-2"}, {"acme-2", "acme-3"}} {
-		_, err := rotate(t.Context(), w.limiter(w.s), ids[0], ids[1], func(string) {})
-		check.Fatal(t, "Run()", err)
+		check.Call(rotate(t.Context(), w.limiter(w.s), ids[0], ids[1], func(string) {})).Must(t, "Run()")
 		w.now = w.now.Add(time.Minute)
 		statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: ids[1], Resource: "pay"})).Must(t, "Available()")
 		r, raised, err := hindsight.Raised(t.Context(), l, &statuses[0], w.now)

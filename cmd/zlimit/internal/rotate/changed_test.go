@@ -66,12 +66,11 @@ func TestRotateChangedLimits(t *testing.T) {
 					if step == "" {
 						change()
 					}
-					_, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+					check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 						if now == step {
 							change()
 						}
-					})
-					check.Fatal(t, name, err)
+					})).Must(t, name)
 					if diff := cmp.Diff(w.left("twin", "pay"), w.left("acme-2", "pay")); diff != "" {
 						t.Errorf("%s (-without a rotation +with it):\n%s", name, diff)
 					}
@@ -92,10 +91,9 @@ func TestRotateRemovedLimits(t *testing.T) {
 			limits := parsed(t, gone, "tpd=1000/day@UTC", "rpm=60/min")
 			check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "pay"), limits))
 			name := limits.Limits[0].Name
-			_, err := l.Acquire(t.Context(), zlimit.Request{
+			check.Call(l.Acquire(t.Context(), zlimit.Request{
 				Entity: "acme", Resource: "pay", Consume: zlimit.Amounts{name: 4, "tpd": 400, "rpm": 6},
-			})
-			check.Fatal(t, "Acquire()", err)
+			})).Must(t, "Acquire()")
 			remove := func() {
 				check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "pay"), parsed(t, "tpd=1000/day@UTC")))
 			}
@@ -133,12 +131,11 @@ func TestRotateRestoredLimit(t *testing.T) {
 	_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "pay", Consume: zlimit.Amounts{"usd": 4_000_000_000, "tpd": 400}})
 	check.Fatal(t, "Acquire()", err)
 	set("tpd=1000/day@UTC")
-	_, err = rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+	check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 		if now == stageOpening {
 			set("usd=10/month@UTC", "tpd=1000/day@UTC")
 		}
-	})
-	check.Fatal(t, "Run()", err)
+	})).Must(t, "Run()")
 	compare.Equal(t, "left", map[string]int64{"usd": 6_000_000_000, "tpd": 600}, w.left("acme-2", "pay"))
 }
 
@@ -149,13 +146,12 @@ func TestRotateDeletedLevel(t *testing.T) {
 	defer l.Close()
 	check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "pay"), parsed(t, "t=1000/day@UTC")))
 	check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", "gpt"), parsed(t, "t=1000/day@UTC")))
-	_, err := rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
+	check.Call(rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(now string) {
 		if now == stageOpening {
 			check.Fatal(t, "Delete()", l.Limits.Delete(t.Context(), at("acme", "gpt")))
 			check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", ""), parsed(t, "rpm=7/min")))
 		}
-	})
-	check.Fatal(t, "Run()", err)
+	})).Must(t, "Run()")
 	levels := map[string][]zlimit.Limit{}
 	for stored, err := range l.Limits.List(t.Context(), zlimit.LevelQuery{Entity: "acme-2"}) {
 		check.Fatal(t, "List()", err)
@@ -214,15 +210,14 @@ func TestRotatedUsage(t *testing.T) {
 		}
 		l := w.limiter(w.s)
 		before := w.consumed("acme", false)
-		_, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-		check.Fatal(t, "Run()", err)
+		check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(t, "Run()")
 		if diff := cmp.Diff(before, w.consumed("acme", false)); diff != "" || len(before) < 7 {
 			t.Errorf("consumption of the old entity (-before +after):\n%s", diff)
 		}
 		if got := w.consumed("acme-2", mixed); len(got) > 0 {
 			t.Errorf("mixed %t: the new entity has consumed %v, want nothing", mixed, got)
 		}
-		_, err = l.Acquire(t.Context(), zlimit.Request{Entity: "acme-2", Resource: "gpt", Consume: zlimit.Amounts{"tpd": 7}})
+		_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme-2", Resource: "gpt", Consume: zlimit.Amounts{"tpd": 7}})
 		check.Fatal(t, "Acquire()", err)
 		compare.Equal(t, "consumption after a request", map[string]int64{"gpt tpd": 7000, "models tpd": 7000}, w.consumed("acme-2", mixed))
 		if left := w.left("acme-2", "gpt")["tpd"]; left != 153 {

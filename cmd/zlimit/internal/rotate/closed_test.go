@@ -34,8 +34,7 @@ func TestClosedNew(t *testing.T) {
 			check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at("acme", resource), parsed(t, "t=1000/month@UTC")))
 		}
 		for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "acme", ParentID: "org", Cascade: true}} {
-			_, err := l.Entities.Create(t.Context(), e)
-			check.Fatal(t, "Entities.Create()", err)
+			check.Call(l.Entities.Create(t.Context(), e)).Must(t, "Entities.Create()")
 		}
 		check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), at("org", ""), parsed(t, "t=5000/month@UTC")))
 		check.Fatal(t, "Acquire()", p.ask("acme", "used", 400))
@@ -43,7 +42,7 @@ func TestClosedNew(t *testing.T) {
 			t.Fatalf("a request of the new ID before the rotation = %v, want ErrNoLimits", err)
 		}
 		asked := false
-		_, err := rotate(t.Context(), l, "acme", "acme-2", func(now string) {
+		check.Call(rotate(t.Context(), l, "acme", "acme-2", func(now string) {
 			if now != step {
 				return
 			}
@@ -53,8 +52,7 @@ func TestClosedNew(t *testing.T) {
 					t.Errorf("at %q, a request of the new ID for %s = %v, want an error", step, resource, err)
 				}
 			}
-		})
-		check.Fatal(t, "Run()", err)
+		})).Must(t, "Run()")
 		if !asked {
 			t.Errorf("the rotation has no step %q", step)
 		}
@@ -88,8 +86,7 @@ func TestClosedOld(t *testing.T) {
 	set(at("", "wide"))
 	check.Fatal(t, "Resources.Put()", l.Resources.Put(t.Context(), zlimit.Resource{ID: "narrow", Within: "wide"}))
 	check.Fatal(t, "Acquire()", p.ask("acme", "used", 400))
-	_, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-	check.Fatal(t, "Run()", err)
+	check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(t, "Run()")
 	for _, resource := range []string{"used", "of-entity", "of-resource", "wide"} {
 		if err := p.ask("acme", resource, 1); !errors.Is(err, zlimit.ErrDisabled) {
 			t.Errorf("after the rotation, a request of the old ID for %s = %v, want ErrDisabled", resource, err)
@@ -116,14 +113,13 @@ func TestClosedAnywhere(t *testing.T) {
 		check.Fatal(t, "Acquire()", p.ask("acme", "used", 400))
 		var said []string
 		waited := time.Duration(0)
-		_, err := Run(t.Context(), l, "acme", "acme-2", func(now string) { said = append(said, now) }, time.Now,
+		check.Call(Run(t.Context(), l, "acme", "acme-2", func(now string) { said = append(said, now) }, time.Now,
 			func(_ context.Context, d time.Duration) error {
 				check.Error(t, "Acquire() of the old ID during the wait", p.ask("acme", "any", 300))
 				waited += d
 				w.now = w.now.Add(d)
 				return nil
-			})
-		check.Fatal(t, "Run()", err)
+			})).Must(t, "Run()")
 		if waited != keptFor || !strings.Contains(fmt.Sprint(said), stepWaiting) {
 			t.Errorf("limits at %v: the rotation waits %v, and says %q", wide, waited, said)
 		}
@@ -155,8 +151,7 @@ func TestOpenLeases(t *testing.T) {
 		check.Fatal(t, "Acquire()", err)
 		leases = append(leases, lease)
 	}
-	_, err := rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-	check.Fatal(t, "Run()", err)
+	check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(t, "Run()")
 	check.Error(t, "Rollback()", leases[0].Rollback(t.Context()))
 	check.Error(t, "Adjust()", leases[1].Adjust(zlimit.Amounts{"t": 50}))
 	check.Error(t, "Commit()", leases[1].Commit(t.Context()))

@@ -60,10 +60,8 @@ func TestRotateCosts(t *testing.T) {
 		n++
 		w := &world{t, table, fmt.Sprint("cost-", n), noon, nil}
 		l := w.limiter(table)
-		_, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "org"})
-		check.Fatal(t, "Create()", err)
-		_, err = l.Entities.Create(t.Context(), zlimit.Entity{ID: "acme", ParentID: "org", Cascade: true})
-		check.Fatal(t, "Create()", err)
+		check.Call(l.Entities.Create(t.Context(), zlimit.Entity{ID: "org"})).Must(t, "Create()")
+		check.Call(l.Entities.Create(t.Context(), zlimit.Entity{ID: "acme", ParentID: "org", Cascade: true})).Must(t, "Create()")
 		check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", ""), parsed(t, "tpd=1000/day@UTC")))
 		for i := range levels {
 			check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme", fmt.Sprint("level-", i)), parsed(t, "tpd=1000/day@UTC")))
@@ -80,8 +78,7 @@ func TestRotateCosts(t *testing.T) {
 		m := &metered{Store: table}
 		l = w.limiter(m)
 		m.units = store.Units{}
-		_, err = rotate(t.Context(), l, "acme", "acme-2", func(string) {})
-		check.Fatal(t, "Run()", err)
+		check.Call(rotate(t.Context(), l, "acme", "acme-2", func(string) {})).Must(t, "Run()")
 		return m.units
 	}
 	base := cost(0, 0, 0)

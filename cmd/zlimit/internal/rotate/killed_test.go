@@ -91,11 +91,10 @@ func (w *world) tenants(l *zlimit.RateLimiter) {
 	}
 	check.Fatal(w.t, "Resources.Put()", l.Resources.Put(w.t.Context(), zlimit.Resource{ID: "gpt", Within: "models"}))
 	for _, e := range []string{"acme", "twin"} {
-		_, err := l.Acquire(w.t.Context(), zlimit.Request{
+		check.Call(l.Acquire(w.t.Context(), zlimit.Request{
 			Entity: e, Resource: "gpt", Consume: zlimit.Amounts{"usd": 27_500_000_000, "tpd": 10, "credit": 5},
-		})
-		check.Fatal(w.t, "Acquire()", err)
-		_, err = l.Limits.TopUp(w.t.Context(), zlimit.TopUpRequest{Entity: e, Resource: "models", Amounts: zlimit.Amounts{"usd": 30_000_000_000}})
+		})).Must(w.t, "Acquire()")
+		_, err := l.Limits.TopUp(w.t.Context(), zlimit.TopUpRequest{Entity: e, Resource: "models", Amounts: zlimit.Amounts{"usd": 30_000_000_000}})
 		check.Fatal(w.t, "TopUp()", err)
 	}
 }
@@ -159,8 +158,7 @@ func TestRotateChangedAfterKill(t *testing.T) {
 			}
 			w.make(c, l)
 			again := w.limiter(w.s)
-			_, err = rotate(t.Context(), again, "acme", "acme-2", func(string) {})
-			check.Fatal(t, name+": Run()", err)
+			check.Call(rotate(t.Context(), again, "acme", "acme-2", func(string) {})).Must(t, name+": Run()")
 			check.Fatal(t, "Close()", again.Close())
 			w.same(name)
 			for _, e := range []string{"acme-2", "twin"} {
@@ -195,8 +193,7 @@ func TestRotateOfAnotherVersion(t *testing.T) {
 		}
 		e := check.Call(l.Entities.Get(t.Context(), "acme-2")).Must(t, "Get()")
 		e.Metadata[StageKey] = stage
-		_, err = l.Entities.Update(t.Context(), e)
-		check.Fatal(t, "Update()", err)
+		check.Call(l.Entities.Update(t.Context(), e)).Must(t, "Update()")
 		check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at("acme-2", "models"), parsed(t, "usd=200/month@UTC")))
 		_, err = rotate(t.Context(), w.limiter(w.s), "acme", "acme-2", func(string) {})
 		if stage == stageFormer {

@@ -80,8 +80,7 @@ func (w *world) fill() {
 		{ID: "acme", Name: "Acme", ParentID: "org", Cascade: true, Metadata: map[string]string{"plan": "gold"}},
 		{ID: "key-1", ParentID: "acme", Cascade: true},
 	} {
-		_, err := l.Entities.Create(ctx, e)
-		check.Fatal(w.t, "Entities.Create()", err)
+		check.Call(l.Entities.Create(ctx, e)).Must(w.t, "Entities.Create()")
 	}
 	set := func(v zlimit.Level, limits ...string) {
 		w.t.Helper()
@@ -114,18 +113,16 @@ func (w *world) fill() {
 	check.Fatal(w.t, "Acquire()", err)
 	check.Fatal(w.t, "Adjust()", lease.Adjust(zlimit.Amounts{"tpd": 4000}))
 	check.Fatal(w.t, "Commit()", lease.Commit(ctx))
-	_, err = l.Limits.TopUp(ctx, zlimit.TopUpRequest{
+	check.Call(l.Limits.TopUp(ctx, zlimit.TopUpRequest{
 		Entity: "acme", Resource: "models", Amounts: zlimit.Amounts{"usd": 50_000_000_000}, Until: w.now.Add(time.Hour),
-	})
-	check.Fatal(w.t, "Limits.TopUp()", err)
+	})).Must(w.t, "Limits.TopUp()")
 	_, err = l.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "acme", Resource: "gpt", Amounts: zlimit.Amounts{"credit": 1000}})
 	check.Fatal(w.t, "Limits.TopUp()", err)
 	for v, turn := range map[zlimit.Level]func(context.Context, zlimit.Level, func(zlimit.SwitchReport)) (zlimit.SwitchReport, error){
 		at("acme", "bypassed"): l.Limits.Bypass, at("acme", "banned"): l.Limits.Disable, at("acme", "beta"): l.Limits.Enable,
 		at("", "beta"): l.Limits.Disable, at("", "closed"): l.Limits.Disable,
 	} {
-		_, err := turn(ctx, v, nil)
-		check.Fatal(w.t, "turn()", err)
+		check.Call(turn(ctx, v, nil)).Must(w.t, "turn()")
 	}
 }
 

@@ -24,14 +24,11 @@ func TestWaitGoesOn(t *testing.T) {
 		{"after the wait", keptFor, nil, 0},
 		{"on a clock that is behind", -time.Hour, nil, keptFor},
 		{"served meanwhile", 40 * time.Second, func(w *world, l *zlimit.RateLimiter) {
-			_, err := l.Limits.Enable(w.t.Context(), at("acme", ""), nil)
-			check.Fatal(w.t, "Enable()", err)
+			check.Call(l.Limits.Enable(w.t.Context(), at("acme", ""), nil)).Must(w.t, "Enable()")
 		}, keptFor},
 		{"served and suspended meanwhile", 40 * time.Second, func(w *world, l *zlimit.RateLimiter) {
-			_, err := l.Limits.Enable(w.t.Context(), at("acme", ""), nil)
-			check.Fatal(w.t, "Enable()", err)
-			_, err = l.Limits.Disable(w.t.Context(), at("acme", ""), nil)
-			check.Fatal(w.t, "Disable()", err)
+			check.Call(l.Limits.Enable(w.t.Context(), at("acme", ""), nil)).Must(w.t, "Enable()")
+			check.Call(l.Limits.Disable(w.t.Context(), at("acme", ""), nil)).Must(w.t, "Disable()")
 		}, keptFor},
 	} {
 		w := inMemory(t)
@@ -63,8 +60,7 @@ func TestWaitGoesOn(t *testing.T) {
 		if got := plan(); got != int64(c.want/time.Second) {
 			t.Errorf("%s: the plan of the next run waits %d seconds, want %v", c.name, got, c.want)
 		}
-		_, err := run(nil)
-		check.Fatal(t, c.name+": Run()", err)
+		check.Call(run(nil)).Must(t, c.name+": Run()")
 		if waited != c.want {
 			t.Errorf("%s: the next run waits %v, want %v", c.name, waited, c.want)
 		}

@@ -31,8 +31,7 @@ func (s *throttled) Write(ctx context.Context, w store.Write) (store.Result, err
 }
 
 func TestBenchTellsThrottles(t *testing.T) {
-	memory, err := zlimit.Memory()
-	check.Fatal(t, "zlimit.Memory()", err)
+	memory := check.Call(zlimit.Memory()).Must(t, "zlimit.Memory()")
 	calls := &meter{}
 	calls.reset()
 	s := &throttled{Store: store.Of(memory)}

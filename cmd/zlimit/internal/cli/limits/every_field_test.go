@@ -16,10 +16,8 @@ func TestEveryFieldOfAConfig(t *testing.T) {
 		if len(alone.Limits) == 0 {
 			alone.Limits = []zlimit.Limit{}
 		}
-		said, err := json.Marshal(level{Level: at, config: alone})
-		check.Fatal(t, "json.Marshal()", err)
-		without, err := json.Marshal(level{Level: at, config: zlimit.Config{Limits: []zlimit.Limit{}}})
-		check.Fatal(t, "json.Marshal()", err)
+		said := check.Call(json.Marshal(level{Level: at, config: alone})).Must(t, "json.Marshal()")
+		without := check.Call(json.Marshal(level{Level: at, config: zlimit.Config{Limits: []zlimit.Limit{}}})).Must(t, "json.Marshal()")
 		if bytes.Equal(said, without) {
 			t.Errorf("limits get -o json leaves the field out: %s", said)
 		}

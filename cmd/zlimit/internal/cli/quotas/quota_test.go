@@ -22,8 +22,7 @@ func TestDefaultStateFile(t *testing.T) {
 	}
 	sh := &shell.Shell{Env: os.Getenv, Stderr: io.Discard}
 	for _, backend := range []string{quota.BackendSQLite, quota.BackendYAML} { // the YAML file wins where both are there
-		l, err := quota.NewWithConfig(t.Context(), quota.Config{Backend: backend})
-		check.Fatal(t, "quota.NewWithConfig()", err)
+		l := check.Call(quota.NewWithConfig(t.Context(), quota.Config{Backend: backend})).Must(t, "quota.NewWithConfig()")
 		check.Fatal(t, "Persist() and Close()", errors.Join(l.Persist(t.Context()), l.Close()))
 		f, err := stateFileAt(sh, "")
 		if err != nil || f.format != backend || f.written.IsZero() {
@@ -38,8 +37,7 @@ func TestDefaultStateFile(t *testing.T) {
 // TestLastWriteOfLog: a write that SQLite has only in its log counts.
 func TestLastWriteOfLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
-	store, err := quotasqlite.Open(t.Context(), path, nil)
-	check.Fatal(t, "quotasqlite.Open()", err)
+	store := check.Call(quotasqlite.Open(t.Context(), path, nil)).Must(t, "quotasqlite.Open()")
 	defer func() { _ = store.Close() }()
 	check.Fatal(t, "Record()", store.Record(t.Context(), quota.Charge{Request: quota.Request{Model: "m"}}))
 	long := time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
