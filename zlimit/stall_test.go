@@ -106,7 +106,8 @@ func TestThrottledBucket(t *testing.T) {
 	}
 }
 
-// TestThrottledBucketRejects throttles each call of a bucket that is used up. What is known to be rejected still is.
+// TestThrottledBucketRejects throttles each call of a bucket that is used up. What is known to be rejected still is. When the store answers
+// again, and another process has reset the bucket, a request is admitted within seconds, also the first one after a pause.
 func TestThrottledBucketRejects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{Store: store.Of(newMemory(t))}
@@ -128,6 +129,15 @@ func TestThrottledBucketRejects(t *testing.T) {
 				t.Fatalf("Acquire() = %v after %v, want a rejection from memory", e.err, e.took)
 			}
 		}
-		closeLimiters(t, l)
+		d.fault.Store(nil)
+		time.Sleep(6 * time.Second)
+		operator := newLimiter(t, zlimit.StoreOn(d))
+		if _, err := operator.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "e0", Resource: "api"}); err != nil {
+			t.Fatalf("Reset() = %v", err)
+		}
+		if lease := acquire(t, l, zlimit.Request{Entity: "e0", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}); lease.Degraded() {
+			t.Error("the first request after a pause is not counted")
+		}
+		closeLimiters(t, l, operator)
 	})
 }

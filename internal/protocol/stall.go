@@ -15,6 +15,7 @@ import (
 // It is safe for concurrent use. Times are since the engine was made.
 type stall struct {
 	over atomic.Int64                  // when the bucket counts as away, if no call is answered until then, nanoseconds; 0 while calls are answered
+	last atomic.Int64                  // when a call was last throttled
 	next atomic.Int64                  // when a request is tried again
 	left atomic.Pointer[chan struct{}] // closed when the bucket counts as away; nil while no request waits for the pace of its calls
 }
@@ -26,20 +27,25 @@ const (
 	stallOfAny  = time.Second
 
 	stallTrial = 500 * time.Millisecond // between requests that are tried all the same
+	stallQuiet = 5 * time.Second        // without a throttled call, after which a stall is over: longer than the pace of calls ever holds one back
 )
 
 // throttled notes that a call of a bucket was throttled.
 func (d *stall) throttled(c *core, err error) {
-	if d.over.Load() != 0 {
+	now := max(c.sinceStart(), 1)
+	last, before := d.last.Swap(int64(now)), d.over.Load()
+	if before != 0 && int64(now)-last < int64(stallQuiet) {
 		return
 	}
 	length := stallOfAny
 	if isHotKey(err) {
 		length = stallOfKeys
 	}
-	over := int64(max(c.sinceStart(), 1) + length)
-	if d.over.CompareAndSwap(0, over) {
-		c.stalls.Add(1)
+	over := int64(now + length)
+	if d.over.CompareAndSwap(before, over) {
+		if before == 0 {
+			c.stalls.Add(1)
+		}
 		time.AfterFunc(time.Duration(over)-c.sinceStart(), func() {
 			if d.over.Load() == over {
 				d.release()
@@ -92,10 +98,10 @@ func (d *stall) answered(c *core) {
 	}
 }
 
-// isLong reports whether the bucket counts as away.
+// isLong reports whether the bucket counts as away. After a time without calls nothing is known, so the next requests are tried.
 func (d *stall) isLong(now time.Duration) bool {
 	over := d.over.Load()
-	return over != 0 && int64(now) >= over
+	return over != 0 && int64(now) >= over && int64(now)-d.last.Load() < int64(stallQuiet)
 }
 
 // mayTry reports whether a request is tried all the same, which holds for one in each [stallTrial].

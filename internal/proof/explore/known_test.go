@@ -448,6 +448,14 @@ var known = []showing{
 			},
 		},
 	}},
+	{"after one throttled look and a pause, a split bucket is rejected by what was seen before", "wait", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Faults:  Faults{Fates: []Fate{Throttle}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{take("c", 8), {Kind: Split, Entity: "c"}}, Ops: []Op{take("c", 1)}},
+			{Process: 1, Warm: []Op{take("c", 1)}, Ops: []Op{set("c", zlimit.PerDay("rpm", 10)), take("c", 1)}},
+		},
+	}},
 }
 
 // knownTimed are known programs with limits that reset at times.

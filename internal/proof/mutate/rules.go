@@ -305,6 +305,11 @@ var rules = []rule{
 		"./zlimit TestThrottledBucket",
 	},
 	{
+		"stall: a pause does not end it", "internal/protocol/stall.go",
+		"int64(now)-d.last.Load() < int64(stallQuiet)", "(int64(now)-d.last.Load() < int64(stallQuiet) || «broken»)",
+		"./zlimit TestThrottledBucketRejects",
+	},
+	{
 		"stall: what is known to be rejected is admitted", "zlimit/acquire.go",
 		"isDecision(err) || !errors.Is(err, table.ErrWithheld)", "isDecision(err) && !«broken» || err != nil && !errors.Is(err, table.ErrWithheld) && !«broken»",
 		"./zlimit TestThrottledBucketRejects",
