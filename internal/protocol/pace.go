@@ -105,6 +105,13 @@ func (p *pace) isStrained(c *core) bool {
 	return p.length(c.sinceStart()) > 0
 }
 
+// pauses returns the greatest length of some pauses in a row, in milliseconds.
+func (p *pace) pauses(c *core, n int) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(n) * 3 * p.length(c.sinceStart()).Milliseconds() / 2
+}
+
 // rest returns the time until a call may begin, 0 or less for one that may begin now.
 func (p *pace) rest(c *core) time.Duration {
 	until := p.until.Load()

@@ -381,13 +381,19 @@ func (t *shardTake) isShortBy(i *image) bool {
 	return t.plan.Kind == bucket.Reject
 }
 
-// isRecent reports whether an image is not older than the age that is allowed for a rejection from memory. That age is as
-// great as it takes while the pace of looks allows none. The image shows the item as it may have been when the call for
-// it began, however long that took.
+// isRecent reports whether an image is not older than the age that is allowed for a rejection from memory. The image shows the item as it may
+// have been when the call for it began, however long that took. While the pace of looks allows none, an image may be a few pauses old, and of
+// any age if the store has answered nothing since a throttle.
 func (it *items) isRecent(s *shard, i *image, now int64) bool {
 	age, most := now-i.askedAt, it.options.RejectionAge.Milliseconds()
-	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(it.core))
+	if i.asked == 0 || age < 0 || most == 0 {
+		return false
+	}
+	return age < most || s.bucket.pace.isClosed(it.core) && (s.bucket.stall.isThrottled() || age < s.bucket.pace.pauses(it.core, looksOfView))
 }
+
+// looksOfView is how many looks it takes at most to see all shards of a bucket: the drawn one, another one, and all of them.
+const looksOfView = 3
 
 // confirm returns the limits for bringing an item in line that differs from the known ones. They were read after the
 // image arrived, since another process may have known of a change first, and its change must not be undone. When they

@@ -456,6 +456,14 @@ var known = []showing{
 			{Process: 1, Warm: []Op{take("c", 1)}, Ops: []Op{set("c", zlimit.PerDay("rpm", 10)), take("c", 1)}},
 		},
 	}},
+	{"after a throttled look, a split bucket is rejected by shards that were seen long before", "wait", Program{
+		Initial: Initial{Memory: time.Second, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 8))}},
+		Faults:  Faults{Fates: []Fate{Throttle}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{take("c", 2), {Kind: Split, Entity: "c", Twice: true}}, Ops: []Op{{Kind: Rollback}}},
+			{Process: 1, Warm: []Op{take("c", 2)}, Ops: []Op{take("c", 2)}},
+		},
+	}},
 }
 
 // knownTimed are known programs with limits that reset at times.
