@@ -57,6 +57,15 @@ func (p *party) shortenWaits(c *core, asOf int64) {
 	}
 }
 
+// judgeAt makes the next write judge by a clock reading later than the arrival: that of a view, which covers the demand by it.
+func (p *party) judgeAt(now int64) {
+	if now > p.at {
+		judged := *p.level
+		judged.at = now
+		p.level = &judged
+	}
+}
+
 // demandsOf returns the demands of callers, in their order.
 func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
 	demands := make([]*bucket.Demand, len(waiters))

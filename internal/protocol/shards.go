@@ -212,6 +212,7 @@ func (tk *levelTaker) takeFromView(ctx context.Context, p *party, v *view, now i
 			s = v.shards[at]
 		}
 		p.lot = lotOf(s.Shard)
+		p.judgeAt(now)
 		err := tk.takeFromShard(ctx, p, s)
 		return err == nil, unlessMoved(err)
 	}
