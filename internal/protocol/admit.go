@@ -199,21 +199,27 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	return ErrContended
 }
 
-// undecided returns the error of a request whose context has ended. It is an [*UndecidedError] if the request has taken nothing, and the store
-// answered calls for all of its buckets meanwhile. A bucket that it throttled last was not answered.
+// undecided returns the error of a request whose context has ended. It is a rejection if the images that came since the request show a level
+// short, and otherwise an [*UndecidedError] if the request has taken nothing, and the store answered calls for all of its buckets meanwhile. A
+// bucket that it throttled last was not answered.
 func (ad *admitter) undecided(ctx context.Context, err error, levels []level, began int64) error {
 	if ctx.Err() == nil && store.OutcomeOf(err) != store.Ended || IsUnknown(err) || IsThrottled(err) || len(levels) == 0 {
 		return err
 	}
+	seen := make([]level, 0, len(levels))
 	for i := range levels { // whose demand may be another goroutine's: it may go on writing for the caller
 		l := &levels[i]
 		if l.idle {
 			continue
 		}
-		amounts := level{bucket: l.bucket, limits: l.limits, demand: bucket.Demand{Amounts: l.demand.Amounts}}
+		amounts := level{bucket: l.bucket, limits: l.limits, demand: bucket.Demand{Amounts: l.demand.Amounts}, began: began, position: l.position}
 		if !l.bucket.arrivedSince(began) || l.bucket.stall.isThrottled() && !ad.taker.isExhausted(&amounts) {
 			return err
 		}
+		seen = append(seen, amounts)
+	}
+	if rejected := ad.judge.rejectAsSeen(ctx, seen); rejected != nil {
+		return rejected
 	}
 	return &UndecidedError{err}
 }

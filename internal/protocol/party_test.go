@@ -416,3 +416,43 @@ func TestQuietShards(t *testing.T) {
 		})
 	}
 }
+
+// In TestUndecidedIsRejected, the context of a request ends before it is decided. If the bucket was short when it was last seen since the request
+// came, the request is rejected, also if more has flowed in since, which others take. Otherwise nothing shows that it should be.
+func TestUndecidedIsRejected(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		left  []int64
+		seen  int // shards read since the request came
+		short bool
+	}{
+		{"short, whole", []int64{0}, 1, true},
+		{"short, split", []int64{1, 0}, 2, true},
+		{"room in one shard", []int64{3, 0}, 2, false},
+		{"not seen since", []int64{1, 0}, 0, false},
+		{"one of two seen since", []int64{1, 0}, 1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			limit := bucket.Params{Name: "rpm", Capacity: 10 * millis, RefillAmount: 10 * millis, RefillPeriod: 1000}
+			inContest(t, len(test.left), limit, func(t *testing.T, c *contest) {
+				c.leave(t, test.left...)
+				l := c.level(t, 2)
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				for number := range test.seen {
+					_, err := c.e.items.readShard(t.Context(), l.bucket.shard(number))
+					check.Fatal(t, "readShard()", err)
+				}
+				c.now.Add(400) // milliseconds, in which four tokens flow in
+				err := c.e.admitter.undecided(ended, context.Canceled, []level{l}, l.began)
+				var rejected *RejectedError
+				switch errors.As(err, &rejected); {
+				case (rejected != nil) != test.short:
+					t.Errorf("undecided() = %v, want a rejection: %t", err, test.short)
+				case rejected != nil && !(rejected.Levels[0].Statuses[0].Short && rejected.Levels[0].Statuses[0].Wait == 1):
+					t.Errorf("the rejection reports %+v, want a short limit and a wait of a millisecond", rejected.Levels[0].Statuses[0])
+				}
+			})
+		})
+	}
+}

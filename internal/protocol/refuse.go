@@ -125,6 +125,30 @@ func (ju *judge) rejection(ctx context.Context, levels []level, views []view) er
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, views))
 }
 
+// rejectAsSeen returns the rejection of levels one of which was short when it was last seen since the request came; nil if none was. It makes
+// no call. The images were not read together, see [view], and more has flowed in since, which others take. So it is for requests whose time is
+// over.
+func (ju *judge) rejectAsSeen(ctx context.Context, levels []level) error {
+	views, bys := make([]view, len(levels)), make([][]bucket.Status, len(levels))
+	short := false
+	for i := range levels {
+		l := &levels[i]
+		v := l.bucket.viewOf((*shard).last, func(_ *shard, i *image) bool { return i.since(l.began) })
+		views[i] = v
+		if at := v.askedAt(); len(v.stale) == 0 && len(v.states) > 0 && l.inLine(v.states, at) && !l.limits.Config.Covers(v.states, l.held(), at) {
+			bys[i], short = standing(&l.limits.Config, v.states, l.held(), at, ju.now()), true
+		}
+	}
+	if !short {
+		return nil
+	}
+	reported := ju.statuses(levels, views)
+	for i := range reported {
+		shorten(reported[i].Statuses, bys[i])
+	}
+	return ju.rejectionOf(ctx, levels, reported)
+}
+
 // rejectionOf returns the rejection with the statuses of levels, or errRoom when no limit falls short.
 func (ju *judge) rejectionOf(ctx context.Context, levels []level, reported []LevelStatus) error {
 	rejected := false
@@ -146,13 +170,12 @@ func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
-// statuses returns where limits stand in the shard that was found short last. They are reported for the present time. Others may have taken
-// what flowed in since the request came, so that its own reading would show a debt. Where the tokens of the request have flowed in by now,
-// the balance is that of its reading, and the wait ends with the next millisecond.
-func (sh *shortage) statuses(c *bucket.Config, d *bucket.Demand, now int64) []bucket.Status {
-	shards := []*bucket.State{&sh.image.State}
-	statuses := c.Statuses(nil, shards, d, sh.at)
-	if now <= sh.at {
+// standing returns where limits stand in shards that were found short at a time. They are reported for the present time. Others may have taken
+// what flowed in since then, so that the own reading of the request would show a debt. Where the tokens of the request have flowed in by now,
+// the balance is that of the reading, and the wait ends with the next millisecond.
+func standing(c *bucket.Config, shards []*bucket.State, d *bucket.Demand, at, now int64) []bucket.Status {
+	statuses := c.Statuses(nil, shards, d, at)
+	if now <= at {
 		return statuses
 	}
 	for i, later := range c.Statuses(nil, shards, d, now) {
@@ -167,6 +190,16 @@ func (sh *shortage) statuses(c *bucket.Config, d *bucket.Demand, now int64) []bu
 		}
 	}
 	return statuses
+}
+
+// shorten makes reported limits fall short that do so by other statuses, with the lower balance and the longer wait.
+func shorten(reported, by []bucket.Status) {
+	for _, by := range by {
+		at := slices.IndexFunc(reported, func(s bucket.Status) bool { return s.Name == by.Name })
+		if s := &reported[at]; by.Short {
+			s.Short, s.Available, s.Wait = true, min(s.Available, by.Available), max(s.Wait, by.Wait)
+		}
+	}
 }
 
 func isByShare(errs []error) bool {
@@ -188,12 +221,7 @@ func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []v
 			continue
 		}
 		l := &levels[i]
-		for _, by := range short.statuses(&l.limits.Config, l.held(), ju.now()) {
-			at := slices.IndexFunc(reported[i].Statuses, func(s bucket.Status) bool { return s.Name == by.Name })
-			if s := &reported[i].Statuses[at]; by.Short {
-				s.Short, s.Available, s.Wait = true, min(s.Available, by.Available), max(s.Wait, by.Wait)
-			}
-		}
+		shorten(reported[i].Statuses, standing(&l.limits.Config, []*bucket.State{&short.image.State}, l.held(), short.at, ju.now()))
 	}
 	return ju.rejectionOf(ctx, levels, reported)
 }

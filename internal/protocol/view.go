@@ -32,6 +32,14 @@ func (v *view) need(s *shard) {
 // isWhole reports whether the bucket is not split, or does not exist.
 func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
+// askedAt returns when the last of the images was asked for, epoch milliseconds.
+func (v *view) askedAt() (at int64) {
+	for _, i := range v.images {
+		at = max(at, i.askedAt)
+	}
+	return at
+}
+
 // A recency says how recent the images of a view have to be.
 type recency struct {
 	epoch  int64 // of calls that began later

@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -190,10 +191,12 @@ func (o *order) blameWait(format string, args ...any) {
 	o.witness.blame("wait", format, args...)
 }
 
-// inLine checks that the configured limits rejected a request, and stand in the items.
+// inLine checks that the configured limits rejected a request, and that one of them at least stands in the items: such a limit rejects the
+// request immediately, and the others are reported as last seen.
 func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	stands, lacks := false, ""
 	for _, s := range e.Violations() {
 		for _, l := range o.witness.effective(s.Entity) {
 			if l.Name != s.Limit.Name {
@@ -202,14 +205,26 @@ func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 			if s.Limit != l {
 				o.witness.blame("in line", "in the end, %c is rejected by %v of %s, which is configured as %v", 'A'+p.process, s.Limit, s.Entity, l)
 			}
-			for _, shard := range o.witness.shards[s.Entity] {
-				had := limitOf(shard, l.Name)
-				if had == nil || paramsOf(had) != paramsOfLimit(l) {
-					o.witness.blame("in line", "in the end, %c is rejected by %s of %s, whose item does not have the configured %v", 'A'+p.process, l.Name, s.Entity, l)
-				}
+			if o.stands(s.Entity, l) {
+				stands = true
+			} else {
+				lacks = fmt.Sprintf("%s of %s, whose item does not have the configured %v", l.Name, s.Entity, l)
 			}
 		}
 	}
+	if !stands && lacks != "" {
+		o.witness.blame("in line", "in the end, %c is rejected by %s", 'A'+p.process, lacks)
+	}
+}
+
+// stands reports whether all items of an entity have a limit as it is configured.
+func (o *order) stands(entity string, l zlimit.Limit) bool {
+	for _, shard := range o.witness.shards[entity] {
+		if had := limitOf(shard, l.Name); had == nil || paramsOf(had) != paramsOfLimit(l) {
+			return false
+		}
+	}
+	return true
 }
 
 // tells checks the balances that a limiter reports.

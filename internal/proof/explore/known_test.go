@@ -464,6 +464,14 @@ var known = []showing{
 			{Process: 1, Warm: []Op{take("c", 2)}, Ops: []Op{take("c", 2)}},
 		},
 	}},
+	{"a request that a view of all shards covers is judged by the time when it came, and ends as contended", "error", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 8))}},
+		Faults:  Faults{Fates: []Fate{Throttle}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{take("c", 2), {Kind: Split, Entity: "c", Twice: true}}},
+			{Process: 1, Ops: []Op{take("c", 2)}},
+		},
+	}},
 }
 
 // knownTimed are known programs with limits that reset at times.
