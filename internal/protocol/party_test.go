@@ -436,6 +436,7 @@ func TestUndecidedIsRejected(t *testing.T) {
 			limit := bucket.Params{Name: "rpm", Capacity: 10 * millis, RefillAmount: 10 * millis, RefillPeriod: 1000}
 			inContest(t, len(test.left), limit, func(t *testing.T, c *contest) {
 				c.leave(t, test.left...)
+				check.Fatal(t, "readStale()", c.e.looks.readStale(t.Context(), []level{c.level(t, 1)}, c.e.looks.seenSince(c.e.NextEpoch())))
 				l := c.level(t, 2)
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
