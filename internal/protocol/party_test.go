@@ -450,7 +450,7 @@ func TestUndecidedIsRejected(t *testing.T) {
 				switch errors.As(err, &rejected); {
 				case (rejected != nil) != test.short:
 					t.Errorf("undecided() = %v, want a rejection: %t", err, test.short)
-				case rejected != nil && !(rejected.Levels[0].Statuses[0].Short && rejected.Levels[0].Statuses[0].Wait == 1):
+				case rejected != nil && (!rejected.Levels[0].Statuses[0].Short || rejected.Levels[0].Statuses[0].Wait != 1):
 					t.Errorf("the rejection reports %+v, want a short limit and a wait of a millisecond", rejected.Levels[0].Statuses[0])
 				}
 			})
