@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -43,7 +46,8 @@ type Demo struct {
 	store      zlimit.Store
 	stop       context.CancelFunc
 	wg         sync.WaitGroup
-	deeds      []deed // that are still to come
+	company    company
+	begins     time.Time
 	held       []*zlimit.Lease
 	open       *token.Open
 	rng        *rand.Rand
@@ -56,58 +60,24 @@ func (d *Demo) Leases(resource string) []token.OpenLease { return d.open.Of("", 
 func (d *Demo) Now() time.Time { return d.clock.Now() }
 
 // A clock stands during the history, and goes on from its end.
-type clock struct {
-	mu    sync.Mutex
-	at    time.Time
-	since time.Time // when it went on; zero while it stands
-}
+type clock struct{ at, since atomic.Pointer[time.Time] }
 
 func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since.IsZero() {
-		return c.at
+	if since := c.since.Load(); since != nil {
+		return c.at.Load().Add(time.Since(*since))
 	}
-	return c.at.Add(time.Since(c.since))
+	return *c.at.Load()
 }
 
-func (c *clock) set(at time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = at
-}
+func (c *clock) set(at time.Time) { c.at.Store(&at) }
 
 func (c *clock) goOn() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.since = time.Now()
+	now := time.Now()
+	c.since.Store(&now)
 }
 
 // Resource is the one that most of the company's calls are for.
 const Resource = "gpt-5"
-
-// A team is who makes calls.
-type team struct {
-	name, parent string
-	limits       []zlimit.Limit // its own level; nil for that of the resource
-	month, last  float64        // dollars of this month up to the beginning of the demo, and of the whole last one
-	perDollar    float64        // tokens
-}
-
-func teams() []team {
-	own := func(rpm, tpm, budget int64) []zlimit.Limit {
-		return []zlimit.Limit{
-			zlimit.PerMinute("rpm", rpm), zlimit.PerMinute("tpm", tpm), zlimit.USD("usd", budget, zlimit.PerMonth), zlimit.Slots("slots", 20),
-		}
-	}
-	return []team{
-		{name: "search", parent: "acme", limits: own(600, 400_000, 8000), month: 7860, last: 6480, perDollar: 126_000},
-		{name: "copilot", parent: "acme", limits: own(600, 400_000, 8000), month: 6310, last: 6290, perDollar: 140_000},
-		{name: "support", parent: "acme", limits: own(600, 400_000, 5000), month: 4380, last: 4910, perDollar: 180_000},
-		{name: "evals", parent: "acme", limits: own(300, 250_000, 3000), month: 2999.9, last: 1520, perDollar: 110_000},
-		{name: "labs", parent: "acme", month: 1930, last: 2040, perDollar: 120_000},
-	}
-}
 
 // Start begins a demo.
 func Start(ctx context.Context, o Options) (*Demo, error) {
@@ -115,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 		o.Now = time.Now().UTC()
 	}
 	ctx, stop := context.WithCancel(ctx)
-	d := &Demo{stop: stop, rng: rand.New(rand.NewPCG(7, 11))} //nolint:gosec // made-up figures
+	d := &Demo{stop: stop, begins: o.Now, rng: rand.New(rand.NewPCG(7, 11))} //nolint:gosec // made-up figures
 	d.clock.set(o.Now.AddDate(0, 0, -o.Days).Truncate(time.Hour))
 	if err := d.begin(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("demo: %w", err), d.Close()) //nolint:contextcheck // what was begun is given back, whatever the context is
@@ -154,10 +124,23 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	for _, do := range []func(context.Context, Options) error{d.found, d.plan, d.history, d.many, d.lastMinutes} {
-		if err := do(ctx, o); err != nil {
+	if err := yaml.Unmarshal(text, &d.company); err != nil {
+		return err
+	}
+	if err := d.found(ctx); err != nil {
+		return err
+	}
+	if err := d.history(ctx, o.Days); err != nil {
+		return err
+	}
+	for i := range o.Buckets {
+		r := zlimit.Request{Entity: fmt.Sprintf("customer-%05d", i), Resource: Resource, Consume: zlimit.Amounts{"rpm": 1 + int64(i%300), "tpm": 40 * int64(i%5000)}}
+		if _, err := d.Limiter.Acquire(ctx, r); err != nil {
 			return err
 		}
+	}
+	if err := d.lastMinutes(ctx, o.Days); err != nil {
+		return err
 	}
 	if !o.Still {
 		d.clock.goOn()
@@ -165,45 +148,6 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 	}
 	d.changed = o.Now.Add(-time.Second)
 	return d.counted(ctx)
-}
-
-// found makes the entities and their limits.
-func (d *Demo) found(ctx context.Context, _ Options) error {
-	ctx = zlimit.ContextWithPrincipal(ctx, "setup")
-	entities := []zlimit.Entity{{ID: "acme", Name: "Acme"}, {ID: "northwind", Name: "Northwind"}}
-	levels := []zlimit.Stored{
-		level("", Resource, zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 400_000), zlimit.Slots("slots", 20)),
-		level("acme", Resource, zlimit.PerMinute("rpm", 3000), zlimit.PerMinute("tpm", 1_500_000), zlimit.USD("usd", 25_000, zlimit.PerMonth)),
-		level("northwind", Resource, zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 600_000)),
-		level("ingest", Resource, zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 250_000), zlimit.Slots("slots", 10),
-			zlimit.PerMinute("tpm-next", 120_000).Shadow()),
-		level("nightly-eval", Resource, zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 400_000), zlimit.Daily("usd", 60*dollar, "UTC")),
-		level("trial-8841", Resource, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 40_000)),
-		level("", "embed-3", zlimit.PerMinute("rpm", 2000), zlimit.PerMinute("tpm", 5_000_000)),
-	}
-	for _, t := range teams() {
-		entities = append(entities, zlimit.Entity{ID: t.name, ParentID: t.parent, Cascade: true})
-		if t.limits != nil {
-			levels = append(levels, level(t.name, Resource, t.limits...))
-		}
-	}
-	entities = append(entities,
-		zlimit.Entity{ID: "nightly-eval", ParentID: "evals"}, zlimit.Entity{ID: "ingest", ParentID: "northwind", Cascade: true}, zlimit.Entity{ID: "trial-8841"})
-	for _, e := range entities {
-		if _, err := d.Limiter.Entities.Create(ctx, e); err != nil {
-			return err
-		}
-	}
-	for _, l := range levels {
-		if err := d.Limiter.Limits.Set(ctx, l.Level, l.Config); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func level(entity, resource string, limits ...zlimit.Limit) zlimit.Stored {
-	return zlimit.Stored{Level: zlimit.Level{Entity: entity, Resource: resource}, Config: zlimit.Config{Limits: limits}}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

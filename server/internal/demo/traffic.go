@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -16,53 +17,30 @@ const dollar = 1e9 // nano-dollars
 // heldFor is how long the leases of calls under way last.
 const heldFor = 24 * time.Hour
 
-// history charges what each team spent: every three hours, and every hour of the last eight days.
-func (d *Demo) history(ctx context.Context, o Options) error {
-	if o.Days == 0 {
+// A slot is a part of the history.
+type slot struct {
+	at    time.Time
+	hours int
+}
+
+// history charges what each entity spent: every three hours, and every hour of the last eight days.
+func (d *Demo) history(ctx context.Context, days int) error {
+	if days == 0 {
 		return nil
 	}
-	type slot struct {
-		at    time.Time
-		hours int
-	}
 	var slots []slot
-	first := o.Now.AddDate(0, 0, -o.Days).Truncate(24 * time.Hour)
-	for at := first; at.Before(o.Now.Add(-5 * time.Minute)); {
+	first := d.begins.AddDate(0, 0, -days).Truncate(24 * time.Hour)
+	for at := first; at.Before(d.begins.Add(-5 * time.Minute)); {
 		hours := 3
-		if o.Now.Sub(at) < 8*24*time.Hour {
+		if d.begins.Sub(at) < 8*24*time.Hour {
 			hours = 1
 		}
 		slots = append(slots, slot{at, hours})
 		at = at.Add(time.Duration(hours) * time.Hour)
 	}
-	thisMonth := time.Date(o.Now.Year(), o.Now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	daysIn := float64(thisMonth.AddDate(0, 1, 0).Sub(thisMonth) / (24 * time.Hour))
-	passed := o.Now.Sub(thisMonth).Hours() / 24
-	all := teams()
-	spent := make([][]float64, len(all))
-	for i, t := range all {
-		weights, now, before := make([]float64, len(slots)), 0.0, 0.0
-		for j, s := range slots {
-			weights[j] = d.weight(t.name, s.at, o.Now) * float64(s.hours)
-			if s.at.Before(thisMonth) {
-				before += weights[j]
-			} else {
-				now += weights[j]
-			}
-		}
-		target := t.month
-		if passed < 27 || passed > 28.9 { // the figures are of the 28th
-			target *= passed / daysIn
-		}
-		lastPart := thisMonth.Sub(first).Hours() / 24 / 31
-		spent[i] = make([]float64, len(slots))
-		for j, s := range slots {
-			if s.at.Before(thisMonth) {
-				spent[i][j] = weights[j] / before * t.last * min(lastPart, 1)
-			} else {
-				spent[i][j] = weights[j] / now * target
-			}
-		}
+	var spent [][]float64
+	for i := range d.company.Entities {
+		spent = append(spent, d.spending(&d.company.Entities[i], slots))
 	}
 	for j, s := range slots {
 		at := s.at.Add(2 * time.Minute)
@@ -71,9 +49,12 @@ func (d *Demo) history(ctx context.Context, o Options) error {
 		}
 		d.clock.set(at)
 		d.changed = d.Now().Truncate(time.Millisecond)
-		for i, t := range all {
-			if err := d.charge(ctx, &t, spent[i][j]); err != nil {
-				return err
+		for i, m := range d.company.Entities {
+			if dollars := spent[i]; dollars != nil {
+				tokens := dollars[j] * m.TokensPerDollar
+				if err := d.spend(ctx, m.ID, zlimit.Amounts{"rpm": int64(tokens / 2600), "tpm": int64(tokens), "usd": int64(dollars[j] * dollar)}); err != nil {
+					return err
+				}
 			}
 		}
 		if s.at.Hour()%12 == 0 {
@@ -89,6 +70,36 @@ func (d *Demo) history(ctx context.Context, o Options) error {
 		}
 	}
 	return nil
+}
+
+// spending is what a member spent in each slot; nil for one that did not.
+func (d *Demo) spending(m *member, slots []slot) []float64 {
+	if m.Spent == 0 {
+		return nil
+	}
+	month := time.Date(d.begins.Year(), d.begins.Month(), 1, 0, 0, 0, 0, time.UTC)
+	spent, now, before := make([]float64, len(slots)), 0.0, 0.0
+	for j, s := range slots {
+		spent[j] = d.weight(m.ID, s.at, d.begins) * float64(s.hours)
+		if s.at.Before(month) {
+			before += spent[j]
+		} else {
+			now += spent[j]
+		}
+	}
+	target, passed := m.Spent, d.begins.Sub(month).Hours()/24
+	if passed < 27 || passed > 28.9 { // the figures are of the 28th
+		target *= passed / float64(month.AddDate(0, 1, 0).Sub(month)/(24*time.Hour))
+	}
+	last := m.Before * min(month.Sub(slots[0].at).Hours()/24/31, 1)
+	for j, s := range slots {
+		if s.at.Before(month) {
+			spent[j] *= last / before
+		} else {
+			spent[j] *= target / now
+		}
+	}
+	return spent
 }
 
 // weight is how busy a team is: on working days, by day, and more lately.
@@ -113,12 +124,6 @@ func (d *Demo) weight(name string, at, now time.Time) float64 {
 	return w * (0.85 + 0.3*d.rng.Float64())
 }
 
-func (d *Demo) charge(ctx context.Context, t *team, dollars float64) error {
-	return d.spend(ctx, t.name, zlimit.Amounts{
-		"rpm": int64(dollars * t.perDollar / 2600), "tpm": int64(dollars * t.perDollar), "usd": int64(dollars * dollar),
-	})
-}
-
 // spend charges amounts of any size: a call is admitted for one request, and settled for more.
 func (d *Demo) spend(ctx context.Context, entity string, amounts zlimit.Amounts) error {
 	lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: Resource, Consume: zlimit.Amounts{"rpm": 0}})
@@ -131,143 +136,78 @@ func (d *Demo) spend(ctx context.Context, entity string, amounts zlimit.Amounts)
 	return lease.Commit(ctx)
 }
 
-// many adds entities that have a bucket, and little more.
-func (d *Demo) many(ctx context.Context, o Options) error {
-	for i := range o.Buckets {
-		_, err := d.Limiter.Acquire(ctx, zlimit.Request{
-			Entity: fmt.Sprintf("customer-%05d", i), Resource: Resource, Consume: zlimit.Amounts{"rpm": 1 + int64(i%300), "tpm": 40 * int64(i%5000)},
-		})
-		if err != nil {
-			return err
+// until does what operators did before a time.
+func (d *Demo) until(ctx context.Context, to time.Time) error {
+	for len(d.company.Deeds) > 0 {
+		next := &d.company.Deeds[0]
+		at := d.begins.Add(-next.Ago)
+		if !at.Before(to) {
+			break
 		}
-	}
-	return nil
-}
-
-// A deed is what an operator did at a time.
-type deed struct {
-	at  time.Time
-	who string
-	do  func(context.Context) error
-}
-
-func (d *Demo) plan(_ context.Context, o Options) error {
-	limits := d.Limiter.Limits
-	patch := func(entity string, limit zlimit.Limit) func(context.Context) error {
-		return func(ctx context.Context) error {
-			return limits.Patch(ctx, zlimit.Level{Entity: entity, Resource: Resource}, limit)
-		}
-	}
-	d.deeds = []deed{
-		{o.Now.AddDate(0, 0, -6), "sam", patch("", zlimit.Slots("slots", 24))},
-		{o.Now.AddDate(0, 0, -2), "finance", patch("northwind", zlimit.PerMinute("tpm", 800_000))},
-		{o.Now.Add(-26 * time.Hour), "dana", func(ctx context.Context) error {
-			_, err := limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "support", Resource: Resource, Amounts: zlimit.Amounts{"usd": 250 * dollar}, OperationID: "ticket-412"})
-			return err
-		}},
-		{o.Now.Add(-3 * time.Hour), "sam", patch("acme", zlimit.PerMinute("rpm", 3600))},
-		{o.Now.Add(-37 * time.Minute), "oncall", func(ctx context.Context) error {
-			_, err := limits.Bypass(ctx, zlimit.Level{Entity: "trial-8841", Resource: Resource}, nil)
-			return err
-		}},
-		{o.Now.Add(-14 * time.Minute), "dana", patch("copilot", zlimit.PerMinute("tpm", 500_000))},
-	}
-	return nil
-}
-
-// until does what was done before a time.
-func (d *Demo) until(ctx context.Context, at time.Time) error {
-	for len(d.deeds) > 0 && d.deeds[0].at.Before(at) {
-		next := d.deeds[0]
-		d.deeds = d.deeds[1:]
-		if next.at.Before(d.Now()) {
+		d.company.Deeds = d.company.Deeds[1:]
+		if at.Before(d.Now()) {
 			continue // before the history
 		}
-		d.clock.set(next.at)
-		if err := next.do(zlimit.ContextWithPrincipal(ctx, next.who)); err != nil {
-			return fmt.Errorf("by %s: %w", next.who, err)
+		d.clock.set(at)
+		if err := d.do(ctx, next); err != nil {
+			return fmt.Errorf("by %s: %w", next.By, err)
 		}
 	}
 	return nil
 }
 
-// lastMinutes are five minutes of calls, second by second.
-func (d *Demo) lastMinutes(ctx context.Context, o Options) error {
-	if o.Days == 0 {
-		d.clock.set(o.Now)
+// lastMinutes are five minutes of calls, second by second, and what is taken then.
+func (d *Demo) lastMinutes(ctx context.Context, days int) error {
+	if days == 0 {
+		d.clock.set(d.begins)
 		return d.spend(ctx, "support", zlimit.Amounts{"rpm": 12, "tpm": 9_000})
 	}
-	if err := d.until(ctx, o.Now); err != nil {
+	if err := d.until(ctx, d.begins); err != nil {
 		return err
 	}
-	d.clock.set(o.Now.Add(-6 * time.Minute))
+	d.clock.set(d.begins.Add(-6 * time.Minute))
 	if err := d.spend(ctx, "nightly-eval", zlimit.Amounts{"usd": 60 * dollar, "tpm": 20_000}); err != nil {
 		return err
 	}
 	for s := 300; s > 0; s-- {
-		d.clock.set(o.Now.Add(-time.Duration(s) * time.Second))
+		d.clock.set(d.begins.Add(-time.Duration(s) * time.Second))
 		if err := d.second(ctx, 300-s); err != nil {
 			return err
 		}
 	}
-	d.clock.set(o.Now)
-	for _, b := range []struct {
-		entity   string
-		rpm, tpm int64
-	}{{"copilot", 89, 134_000}, {"search", 388, 0}, {"support", 12, 9_000}, {"labs", 556, 369_000}, {"evals", 140, 60_000}, {"nightly-eval", 60, 304_000}, {"ingest", 0, 70_000}} {
-		if err := d.spend(ctx, b.entity, zlimit.Amounts{"rpm": b.rpm, "tpm": b.tpm}); err != nil {
+	d.clock.set(d.begins)
+	for _, taken := range d.company.Taken {
+		if err := d.spend(ctx, taken.Entity, taken.Amounts); err != nil {
 			return err
 		}
 	}
-	for _, holder := range []struct {
-		entity string
-		slots  int
-	}{{"copilot", 17}, {"search", 12}, {"support", 9}, {"ingest", 4}, {"labs", 3}} {
-		for range holder.slots {
+	for _, holder := range d.company.Slots {
+		for range holder.Calls {
 			amounts := zlimit.Amounts{"slots": 1}
-			if holder.entity != "ingest" {
+			if holder.Paid {
 				amounts["usd"] = 1*dollar + d.rng.Int64N(5*dollar)
 			}
-			lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: holder.entity, Resource: Resource, Consume: amounts})
+			lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: holder.Entity, Resource: Resource, Consume: amounts})
+			if isRefused(err) {
+				continue
+			}
 			if err != nil {
-				if isRefused(err) {
-					continue
-				}
 				return fmt.Errorf("hold a slot: %w", err)
 			}
 			d.held = append(d.held, lease)
-			d.open.Add(&token.Claims{Expires: o.Now.Add(heldFor), Leases: []token.Lease{
-				{Token: fmt.Sprint(len(d.held)), Entity: holder.entity, Resource: Resource, Amounts: amounts},
+			d.open.Add(&token.Claims{Expires: d.begins.Add(heldFor), Leases: []token.Lease{
+				{Token: fmt.Sprint(len(d.held)), Entity: holder.Entity, Resource: Resource, Amounts: amounts},
 			}})
 		}
 	}
 	return nil
 }
 
-// A caller is what someone asks for in a second.
-type caller struct {
-	entity      string
-	perSecond   float64
-	rpm, tokens int64
-	waits       bool
-}
-
-var callers = []caller{
-	{"copilot", 5, 1, 500, false},
-	{"support", 3, 1, 300, false},
-	{"search", 4, 1, 2500, true},
-	{"labs", 8.5, 1, 600, false},
-	{"evals", 0.4, 1, 900, false},
-	{"nightly-eval", 1.5, 1, 4000, false},
-	{"ingest", 6.6, 1, 700, false},
-	{"trial-8841", 0.2, 1, 200, false},
-}
-
 // second makes the calls of one second; the later, the more.
 func (d *Demo) second(ctx context.Context, at int) error {
-	for _, c := range callers {
-		rate := c.perSecond
-		if c.waits && at > 200 {
+	for _, c := range d.company.Callers {
+		rate := c.ASecond
+		if c.Waits && at > 200 {
 			rate *= 1 + float64(at-200)/120
 		}
 		n := int(rate)
@@ -284,16 +224,14 @@ func (d *Demo) second(ctx context.Context, at int) error {
 }
 
 func (d *Demo) call(ctx context.Context, c *caller) error {
-	tokens := int64(float64(c.tokens) * (0.6 + 0.8*d.rng.Float64()))
-	r := zlimit.Request{Entity: c.entity, Resource: Resource, Consume: zlimit.Amounts{"rpm": c.rpm, "tpm": tokens}}
-	switch c.entity {
-	case "nightly-eval", "evals":
-		r.Consume = zlimit.Amounts{"rpm": c.rpm, "tpm": tokens, "usd": dollar / 4}
-	case "ingest":
-		r.Consume = zlimit.Amounts{"rpm": c.rpm, "tpm": tokens, "tpm-next": tokens}
-	default:
+	tokens := int64(c.Tokens * (0.6 + 0.8*d.rng.Float64()))
+	amounts := zlimit.Amounts{"rpm": 1, "tpm": tokens}
+	maps.Copy(amounts, c.More)
+	if c.Next {
+		amounts["tpm-next"] = tokens
 	}
-	if c.waits {
+	r := zlimit.Request{Entity: c.Entity, Resource: Resource, Consume: amounts}
+	if c.Waits {
 		_, err := d.Limiter.Reserve(ctx, r, zlimit.MaxWait(9*time.Second))
 		return err
 	}
