@@ -46,25 +46,16 @@ type builder struct{ flags, env []string }
 
 var versioned = specs.Versioned{SchemaVersion: 2}
 
-// A layout is the directory of an image.
-type layout struct{ dir string }
-
 // write builds the program for each platform, and writes the layout of their images.
 func (b *builder) write(ctx context.Context, out, certificates string, platforms []string) error {
 	authorities, err := os.ReadFile(certificates)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return err
+	if _, err := os.Stat(out); err == nil {
+		return fmt.Errorf("%s: %w", out, os.ErrExist)
 	}
-	if err := os.Mkdir(out, 0o755); err != nil {
-		return err
-	}
-	l := layout{out}
-	if err := os.MkdirAll(filepath.Join(out, oci.ImageBlobsDir, "sha256"), 0o755); err != nil {
-		return err
-	}
+	l := &layout{dir: out}
 	all := oci.Index{Versioned: versioned, MediaType: oci.MediaTypeImageIndex}
 	for _, name := range platforms {
 		system, architecture, ok := strings.Cut(name, "/")
@@ -76,31 +67,15 @@ func (b *builder) write(ctx context.Context, out, certificates string, platforms
 		if err != nil {
 			return err
 		}
-		d, err := l.image(p, []file{
+		all.Manifests = append(all.Manifests, l.image(p, []file{
 			{"etc/ssl/certs/ca-certificates.crt", 0o644, authorities}, {"usr/share/sbom/zlimitd.cdx.json", 0o644, modules}, {"zlimitd", 0o755, binary},
-		})
-		if err != nil {
-			return err
-		}
-		all.Manifests = append(all.Manifests, d)
+		}))
 	}
-	images, err := l.json(oci.MediaTypeImageIndex, all)
-	if err != nil {
-		return err
-	}
+	images := l.json(oci.MediaTypeImageIndex, all)
 	images.Annotations = map[string]string{oci.AnnotationRefName: zlimit.Version}
-	top, err := json.Marshal(oci.Index{Versioned: versioned, MediaType: oci.MediaTypeImageIndex, Manifests: []oci.Descriptor{images}})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(out, "index.json"), top, 0o644); err != nil {
-		return err
-	}
-	layoutFile, err := json.Marshal(oci.ImageLayout{Version: oci.ImageLayoutVersion})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(out, oci.ImageLayoutFile), layoutFile, 0o644)
+	l.file(oci.ImageIndexFile, marshal(oci.Index{Versioned: versioned, MediaType: oci.MediaTypeImageIndex, Manifests: []oci.Descriptor{images}}))
+	l.file(oci.ImageLayoutFile, marshal(oci.ImageLayout{Version: oci.ImageLayoutVersion}))
+	return l.err
 }
 
 // build returns the program for a platform, and the list of its modules.
@@ -130,83 +105,77 @@ type file struct {
 	content []byte
 }
 
+// A layout is the directory of an image. It keeps the first error of its files, and writes nothing after it.
+type layout struct {
+	dir string
+	err error
+}
+
 // image writes an image of files, and returns the descriptor of its manifest.
-func (l layout) image(p oci.Platform, files []file) (oci.Descriptor, error) {
-	content, err := archive(files)
-	if err != nil {
-		return oci.Descriptor{}, err
-	}
+func (l *layout) image(p oci.Platform, files []file) oci.Descriptor {
+	content := archive(files)
 	var packed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return oci.Descriptor{}, err
-	}
-	if _, err := z.Write(content); err != nil {
-		return oci.Descriptor{}, err
-	}
-	if err := z.Close(); err != nil {
-		return oci.Descriptor{}, err
-	}
-	layer, err := l.blob(oci.MediaTypeImageLayerGzip, packed.Bytes())
-	if err != nil {
-		return oci.Descriptor{}, err
-	}
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // which is a level
+	_, _ = z.Write(content)                                    // into memory
+	_ = z.Close()
+	layer := l.blob(oci.MediaTypeImageLayerGzip, packed.Bytes())
 	created := time.Unix(0, 0).UTC()
-	c := oci.Image{Platform: p, Created: &created, RootFS: oci.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(content)}}, Config: oci.ImageConfig{
+	config := l.json(oci.MediaTypeImageConfig, oci.Image{Platform: p, Created: &created, RootFS: oci.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(content)}}, Config: oci.ImageConfig{
 		User: "65532:65532", Entrypoint: []string{"/zlimitd"}, Env: []string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
 		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
 		Labels:       map[string]string{oci.AnnotationTitle: "zlimitd", oci.AnnotationVersion: zlimit.Version, oci.AnnotationLicenses: "Apache-2.0"},
-	}}
-	configured, err := l.json(oci.MediaTypeImageConfig, c)
-	if err != nil {
-		return oci.Descriptor{}, err
-	}
-	d, err := l.json(oci.MediaTypeImageManifest, oci.Manifest{Versioned: versioned, MediaType: oci.MediaTypeImageManifest, Config: configured, Layers: []oci.Descriptor{layer}})
+	}})
+	d := l.json(oci.MediaTypeImageManifest, oci.Manifest{Versioned: versioned, MediaType: oci.MediaTypeImageManifest, Config: config, Layers: []oci.Descriptor{layer}})
 	d.Platform = &p
-	return d, err
+	return d
 }
 
 // archive returns files as a tar archive, with the directories above them and a /tmp for everyone.
-func archive(files []file) ([]byte, error) {
+func archive(files []file) []byte {
 	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	w := tar.NewWriter(&b) // into memory
 	made := map[string]bool{}
-	directory := func(name string, mode int64) error {
+	directory := func(name string, mode int64) {
 		made[name] = true
-		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: time.Unix(0, 0)})
+		_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: time.Unix(0, 0)})
 	}
-	if err := directory("tmp", 0o1777); err != nil {
-		return nil, err
-	}
+	directory("tmp", 0o1777)
 	for _, f := range files {
 		for i, c := range f.name {
 			if c == '/' && !made[f.name[:i]] {
-				if err := directory(f.name[:i], 0o755); err != nil {
-					return nil, err
-				}
+				directory(f.name[:i], 0o755)
 			}
 		}
-		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0)}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.content); err != nil {
-			return nil, err
-		}
+		_ = w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0)})
+		_, _ = w.Write(f.content)
 	}
-	err := w.Close()
-	return b.Bytes(), err
+	_ = w.Close()
+	return b.Bytes()
 }
 
-func (l layout) json(mediaType string, value any) (oci.Descriptor, error) {
-	content, err := json.Marshal(value)
-	if err != nil {
-		return oci.Descriptor{}, err
-	}
-	return l.blob(mediaType, content)
+// marshal returns a value of image-spec, which is of texts and numbers.
+func marshal(value any) []byte {
+	content, _ := json.Marshal(value)
+	return content
+}
+
+func (l *layout) json(mediaType string, value any) oci.Descriptor {
+	return l.blob(mediaType, marshal(value))
 }
 
 // blob writes a blob, and returns its descriptor.
-func (l layout) blob(mediaType string, content []byte) (oci.Descriptor, error) {
+func (l *layout) blob(mediaType string, content []byte) oci.Descriptor {
 	d := oci.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(content), Size: int64(len(content))}
-	return d, os.WriteFile(filepath.Join(l.dir, oci.ImageBlobsDir, "sha256", d.Digest.Encoded()), content, 0o644)
+	l.file(filepath.Join(oci.ImageBlobsDir, "sha256", d.Digest.Encoded()), content)
+	return d
+}
+
+func (l *layout) file(name string, content []byte) {
+	path := filepath.Join(l.dir, name)
+	if l.err == nil {
+		l.err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if l.err == nil {
+		l.err = os.WriteFile(path, content, 0o644)
+	}
 }

@@ -35,7 +35,7 @@ type company struct {
 type member struct {
 	ID, Name, Parent string
 	Cascade          bool
-	Limits           []zlimit.Limit // for [Resource]; those of the resource without
+	Limits           []zlimit.Limit // for [Resource]; nil for the limits of the resource
 	Spent, Before    float64        // of this month up to the beginning of the demo, and of the whole last one
 	TokensPerDollar  float64        `yaml:"tokens_per_dollar"`
 }
