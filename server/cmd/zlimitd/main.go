@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -35,42 +36,63 @@ func main() {
 // run runs the command, and returns its exit code: 0, 1 for a failure, 2 for wrong usage, 3 for a check with warnings.
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	logger := slog.New(slog.NewJSONHandler(stderr, nil))
-	if len(args) > 0 && args[0] == "check" {
-		return check(args[1:], env, stdout, stderr)
+	flags := flag.NewFlagSet("zlimitd", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
+	command, most := "", 0
+	if len(args) > 0 && (args[0] == "check" || args[0] == "dashboard") {
+		command, args = args[0], args[1:]
 	}
-	if len(args) > 0 && args[0] == "dashboard" {
-		return dashboard(ctx, args[1:], env, stdout, stderr)
+	var path, envoy string
+	page := server.Dashboard{Logger: logger, Ready: func(link string) { _, _ = fmt.Fprintln(stdout, "Open this link. It works once:", link) }}
+	switch command {
+	case "check":
+		flags.StringVar(&envoy, "envoy", "", "")
+		most = 1
+	case "dashboard":
+		flags.BoolVar(&page.Demo, "demo", false, "")
+		flags.StringVar(&page.Address, "listen", "", "")
+		fallthrough
+	default:
+		flags.StringVar(&path, "config", "", "")
 	}
-	flags := flagSet(stderr)
-	path := flags.String("config", "", "")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-		if err == nil {
-			flags.Usage()
-		}
+	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if err := serve(ctx, *path, env, logger); err != nil {
+	if flags.NArg() > most {
+		flags.Usage()
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	load := func() (*server.Config, error) { return server.Load(cmp.Or(path, flags.Arg(0)), env) }
+	config, err := load()
+	warned := false
+	switch {
+	case err != nil:
+	case command == "check":
+		warned, err = check(config, envoy, stdout)
+	case command == "dashboard":
+		page.Config = config
+		err = page.Run(ctx)
+	default:
+		err = serve(ctx, config, load, logger)
+	}
+	switch {
+	case err != nil && command == "":
 		logger.Error("zlimitd failed", "error", err)
 		return 1
+	case err != nil:
+		_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
+		return 1
+	case warned:
+		return 3
 	}
 	return 0
 }
 
-func flagSet(stderr io.Writer) *flag.FlagSet {
-	flags := flag.NewFlagSet("zlimitd", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { _, _ = io.WriteString(stderr, usage) }
-	return flags
-}
-
-// serve serves until SIGTERM, an interrupt, or the end of the context. SIGHUP reads the config again.
-func serve(ctx context.Context, path string, env func(string) string, logger *slog.Logger) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	config, err := server.Load(path, env)
-	if err != nil {
-		return err
-	}
+// serve serves until the context ends. SIGHUP reads the config again.
+func serve(ctx context.Context, config *server.Config, load func() (*server.Config, error), logger *slog.Logger) error {
 	s, err := server.New(ctx, config, logger)
 	if err != nil {
 		return err
@@ -87,7 +109,7 @@ func serve(ctx context.Context, path string, env func(string) string, logger *sl
 				return
 			case <-reload:
 			}
-			config, err := server.Load(path, env)
+			config, err := load()
 			if err == nil {
 				err = s.Reload(ctx, config)
 			}
@@ -101,58 +123,22 @@ func serve(ctx context.Context, path string, env func(string) string, logger *sl
 	return s.Run(ctx)
 }
 
-// check checks a config, and a config of Envoy beside it. It prints what Envoy would let pass without a word, and returns 3 if there is
+// check prints what may surprise in a config, and what Envoy would let pass without a word by a config of its own. It reports whether there is
 // something.
-func check(args []string, env func(string) string, stdout, stderr io.Writer) int {
-	flags := flagSet(stderr)
-	envoy := flags.String("envoy", "", "")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 1 {
-		return 2
-	}
-	config, err := server.Load(flags.Arg(0), env)
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
-		return 1
-	}
+func check(config *server.Config, envoy string, stdout io.Writer) (bool, error) {
 	warnings := config.Warnings()
-	if *envoy != "" {
-		more, err := config.EnvoyWarnings(*envoy)
+	if envoy != "" {
+		more, err := config.EnvoyWarnings(envoy)
 		if err != nil {
-			_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
-			return 1
+			return false, err
 		}
 		warnings = append(warnings, more...)
 	}
 	for _, w := range warnings {
 		_, _ = fmt.Fprintln(stdout, "warning:", w)
 	}
-	if len(warnings) > 0 {
-		return 3
+	if len(warnings) == 0 {
+		_, _ = fmt.Fprintln(stdout, "ok")
 	}
-	_, _ = fmt.Fprintln(stdout, "ok")
-	return 0
-}
-
-// dashboard serves the page alone, until a signal ends it.
-func dashboard(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
-	flags := flagSet(stderr)
-	d := server.Dashboard{Logger: slog.New(slog.NewJSONHandler(stderr, nil))}
-	flags.BoolVar(&d.Demo, "demo", false, "")
-	flags.StringVar(&d.Address, "listen", "", "")
-	path := flags.String("config", "", "")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	d.Ready = func(link string) { _, _ = fmt.Fprintln(stdout, "Open this link. It works once:", link) }
-	var err error
-	if d.Config, err = server.Load(*path, env); err == nil {
-		err = d.Run(ctx)
-	}
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "zlimitd:", err)
-		return 1
-	}
-	return 0
+	return len(warnings) > 0, nil
 }

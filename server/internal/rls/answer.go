@@ -7,6 +7,7 @@ import (
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -125,66 +126,67 @@ func headersOf(s *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 
 // metadata returns the metadata of an answer, nil for none.
 func (t *turn) metadata() (*structpb.Struct, error) {
-	if t.lease == "" && !t.Metadata {
+	out := map[string]any{}
+	if t.lease != "" {
+		out[leaseKey] = t.lease
+	}
+	if t.Metadata {
+		out["domain"] = t.request.GetDomain()
+		if n := t.request.GetHitsAddend(); n != 0 {
+			out["hitsAddend"] = n
+		}
+		var descriptors []any
+		passed := map[string]any{}
+		for i, from := range t.request.GetDescriptors() {
+			if a := &t.asks[i]; a.kind != askSettlement { // whose token belongs to the caller alone
+				descriptors = append(descriptors, described(from))
+				if a.limit != nil && !a.refused && a.kind == askLimit {
+					merge(passed, a.limit.metadata)
+				}
+			}
+		}
+		out["descriptors"] = descriptors
+		if len(passed) > 0 {
+			out["metadata"] = passed
+		}
+	}
+	if len(out) == 0 {
 		return nil, nil
 	}
-	out, r := &structpb.Struct{Fields: map[string]*structpb.Value{}}, t.request
-	if t.lease != "" {
-		out.Fields[leaseKey] = structpb.NewStringValue(t.lease)
-	}
-	if !t.Metadata {
-		return out, nil
-	}
-	out.Fields["domain"] = structpb.NewStringValue(r.GetDomain())
-	if n := r.GetHitsAddend(); n != 0 {
-		out.Fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
-	}
-	var descriptors []any
-	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-	for i, from := range r.GetDescriptors() {
-		if t.asks[i].kind == askSettlement {
-			continue // its token belongs to the caller alone
-		}
-		var entries []any
-		for _, e := range from.GetEntries() {
-			entries = append(entries, e.GetKey()+"="+e.GetValue())
-		}
-		descriptor := map[string]any{"entries": entries}
-		if from.GetLimit() != nil {
-			descriptor["limit"] = from.GetLimit().String()
-		}
-		if from.GetHitsAddend() != nil {
-			descriptor["hitsAddend"] = from.GetHitsAddend().GetValue()
-		}
-		descriptors = append(descriptors, descriptor)
-		if l := t.asks[i].limit; l != nil && l.metadata != nil && !t.asks[i].refused && t.asks[i].kind == askLimit {
-			merge(passed, l.metadata)
-		}
-	}
-	list, err := structpb.NewList(descriptors)
-	if err != nil {
-		return nil, err
-	}
-	out.Fields["descriptors"] = structpb.NewListValue(list)
-	if len(passed.GetFields()) > 0 {
-		out.Fields["metadata"] = structpb.NewStructValue(passed)
-	}
-	return out, nil
+	return structpb.NewStruct(out)
 }
 
-// merge adds the fields of one struct to another, which keeps what it has.
-func merge(to, from *structpb.Struct) {
-	for key, value := range from.GetFields() {
-		has, ok := to.GetFields()[key]
+// described is a descriptor in metadata.
+func described(from *common.RateLimitDescriptor) map[string]any {
+	var entries []any
+	for _, e := range from.GetEntries() {
+		entries = append(entries, e.GetKey()+"="+e.GetValue())
+	}
+	out := map[string]any{"entries": entries}
+	if from.GetLimit() != nil {
+		out["limit"] = from.GetLimit().String()
+	}
+	if from.GetHitsAddend() != nil {
+		out["hitsAddend"] = from.GetHitsAddend().GetValue()
+	}
+	return out
+}
+
+// merge adds fields to others, which keep what they have.
+func merge(to, from map[string]any) {
+	for key, value := range from {
+		inner, isMap := value.(map[string]any)
+		has, ok := to[key]
+		into, hasMap := has.(map[string]any)
 		switch {
-		case !ok && value.GetStructValue() != nil: // a copy, since later ones are merged into it
-			inner := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-			merge(inner, value.GetStructValue())
-			to.Fields[key] = structpb.NewStructValue(inner)
+		case !ok && isMap: // a copy, since later ones are merged into it
+			copied := map[string]any{}
+			merge(copied, inner)
+			to[key] = copied
 		case !ok:
-			to.Fields[key] = value
-		case has.GetStructValue() != nil && value.GetStructValue() != nil:
-			merge(has.GetStructValue(), value.GetStructValue())
+			to[key] = value
+		case isMap && hasMap:
+			merge(into, inner)
 		}
 	}
 }

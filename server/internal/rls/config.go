@@ -3,6 +3,7 @@ package rls
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,16 +102,6 @@ type domain struct {
 func (c *Config) Check() error {
 	_, err := c.table()
 	return err
-}
-
-// Leases reports whether answers have leases, which need a signer.
-func (c *Config) Leases() bool {
-	for _, d := range c.Domains {
-		if d.Lease > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // table returns the config as requests are matched with it. It has the domains of files and rules.
@@ -212,51 +203,35 @@ func (r *Rule) compile() (*rule, error) {
 	return out, err
 }
 
-// A template is text with values of a descriptor.
-type template []piece
-
-type piece struct {
-	text  string
-	index int // of the entry whose value it is, -1 for text
+// A template is text with values of a descriptor: the names of its keys in braces.
+type template struct {
+	text string
+	keys []string
 }
 
+var braces = regexp.MustCompile(`\{([^}]*)(\}?)`)
+
 func parseTemplate(field, text string, keys []string) (template, error) {
-	var t template
-	for rest := text; rest != ""; {
-		before, after, found := strings.Cut(rest, "{")
-		if before != "" {
-			t = append(t, piece{text: before, index: -1})
-		}
-		if !found {
-			break
-		}
-		key, after, closed := strings.Cut(after, "}")
-		index := slices.Index(keys, key)
-		if !closed || index < 0 {
-			return nil, fmt.Errorf("%s must have keys of the rule in braces, got %q", field, text)
-		}
-		t, rest = append(t, piece{index: index}), after
+	if text == "" {
+		return template{}, fmt.Errorf("%s must not be empty", field)
 	}
-	if len(t) == 0 {
-		return nil, fmt.Errorf("%s must not be empty", field)
+	for _, found := range braces.FindAllStringSubmatch(text, -1) {
+		if found[2] == "" || !slices.Contains(keys, found[1]) {
+			return template{}, fmt.Errorf("%s must have keys of the rule in braces, got %q", field, text)
+		}
 	}
-	return t, nil
+	return template{text, keys}, nil
 }
 
 // name returns the name of the text with values.
 func (t template) name(values []string) string {
-	var b strings.Builder
-	for _, p := range t {
-		switch {
-		case p.index < 0:
-			b.WriteString(p.text)
-		case len(t) == 1: // the name that other programs use
-			b.WriteString(orNone(values[p.index]))
-		default: // what separates parts must not come from a value
-			b.WriteString(escape.Replace(orNone(values[p.index])))
+	return zlimit.Name(braces.ReplaceAllStringFunc(t.text, func(key string) string {
+		value := orNone(values[slices.Index(t.keys, key[1:len(key)-1])])
+		if key == t.text { // the name that other programs use
+			return value
 		}
-	}
-	return zlimit.Name(b.String())
+		return escape.Replace(value) // what separates parts must not come from a value
+	}))
 }
 
 // Warnings returns what requests pass without being counted, in the order of domains. The config must be one that was checked.

@@ -5,7 +5,6 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -22,7 +21,7 @@ type limit struct {
 	unlimited bool
 	shadow    bool
 	quota     bool // refuses only together with all other quotas of a request
-	metadata  *structpb.Struct
+	metadata  map[string]any
 	stored    zlimit.Limit // none for an unlimited one, and for one that refuses all
 }
 

@@ -86,9 +86,11 @@ func (n *node) load(f *File, at path, descriptors []fileDescriptor, w Windows) e
 			return fmt.Errorf("%s: %s: share_threshold needs a value with *", f.Name, to)
 		}
 		child := &node{varies: d.Value == "" || wild && !d.ShareThreshold}
-		var err error
-		if child.limit, err = d.limit(to, w); err == nil && child.limit == nil && len(d.Metadata) > 0 {
-			_, err = structpb.NewStruct(d.Metadata)
+		_, err := structpb.NewStruct(d.Metadata)
+		if err == nil {
+			child.limit, err = d.limit(to, w)
+		} else {
+			err = fmt.Errorf("metadata: %w", err)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", f.Name, to, err)
@@ -115,7 +117,7 @@ func (d *fileDescriptor) limit(at path, w Windows) (*limit, error) {
 	r := d.RateLimit
 	l := &limit{
 		path: at.String(), resource: at.resource(), name: r.Name, perUnit: r.RequestsPerUnit,
-		unlimited: r.Unlimited, shadow: d.ShadowMode, quota: d.QuotaMode,
+		unlimited: r.Unlimited, shadow: d.ShadowMode, quota: d.QuotaMode, metadata: d.Metadata,
 	}
 	unit := pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(r.Unit)])
 	switch known := unit != pb.RateLimitResponse_RateLimit_UNKNOWN; {
@@ -130,12 +132,6 @@ func (d *fileDescriptor) limit(at path, w Windows) (*limit, error) {
 			return nil, fmt.Errorf("replaces must name other limits, got %q", replaced.Name)
 		}
 		l.replaces = append(l.replaces, replaced.Name)
-	}
-	if len(d.Metadata) > 0 {
-		var err error
-		if l.metadata, err = structpb.NewStruct(d.Metadata); err != nil {
-			return nil, fmt.Errorf("metadata: %w", err)
-		}
 	}
 	if !l.unlimited && l.perUnit > 0 {
 		l.stored = w.limit(l.unit, int64(l.perUnit))
