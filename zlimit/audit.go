@@ -320,6 +320,7 @@ type author struct {
 	principal string
 	retention time.Duration // of the namespace; 0 for that of the table
 	table     time.Duration // of the table; 0 for the default
+	manager   string        // of a file of limits that makes the change; "" for none
 	scaled    expr.Item     // by what the change multiplies limits; nil for another change
 }
 
@@ -329,6 +330,9 @@ func (a author) with(c auditEntry, writes ...store.Write) ([]store.Write, error)
 	now := a.l.now()
 	if a.scaled != nil && c.action == ActionLimitsSet {
 		c.details.Set("scaled", expr.Map(a.scaled))
+	}
+	if a.manager != "" && (c.action == ActionLimitsSet || c.action == ActionLimitsDeleted) {
+		c.details.Set("manager", expr.S(a.manager))
 	}
 	event := layout.Audit{
 		Key:       layout.AuditKey{NS: a.l.ns.id(), Entity: c.entity, EventID: a.l.eventIDs.next(now)},
@@ -350,7 +354,7 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 	if err != nil {
 		return nil, by, err
 	}
-	by = author{l: l, principal: name}
+	by = author{l: l, principal: name, manager: hooks.Manager(ctx)}
 	if s, is := hooks.Scaled(ctx); is {
 		by.scaled = expr.Item{{Name: "factor", Value: expr.S(s.Factor)}, {Name: "file", Value: expr.S(s.File)}}
 	}

@@ -18,11 +18,15 @@ type Cut struct {
 	From, Until time.Time // when the budget was less than that of the period
 	Budget      int64     // what the period has without the cut, beside what top-ups and resets add, tokens
 	Used        int64     // by the period, rounded up, tokens; as far as it is counted
+	Unsure      int64     // of Used: in the hour in which the period began, so that a part may be of the period before, tokens
 	Counted     time.Time // how far usage is counted; the zero time where it is not complete, and does not show Used and Missing
 	Missing     int64     // that brings the balance to the budget and what was added before the cut ended, less what is used, tokens
+
+	ended time.Time // when the budget was first back; what was added later makes up for the cut, though there may be another one
 }
 
-// CutOf returns the cut of a budget in its running period, and false if there is none, or usage shows that it took nothing. It costs what
+// CutOf returns the cut of a budget in its running period, and false if there is none, or usage shows that it took nothing. Where usage is not sure,
+// Missing is the least. It costs what
 // [Raised] costs, and the reads of [zlimit.UsageService.Completeness].
 func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (c Cut, is bool, err error) {
 	since, ok := began(s, now)
@@ -38,26 +42,31 @@ func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now tim
 	if c, is = cutIn(all, s, now); !is {
 		return c, false, nil
 	}
-	complete, err := l.Usage.Completeness(ctx)
-	if err != nil || complete.To.Before(now.Add(-maxLag)) || !complete.To.After(c.Until) || len(complete.Within(since, complete.To)) > 0 {
-		return c, err == nil, err
-	}
-	c.Counted = complete.To
-	used, added := 0.0, 0.0
+	added := 0.0
 	for _, id := range ids {
-		more, err := p.used(ctx, id, s, since, now)
+		more, err := p.added(ctx, id, s, since, c.ended)
 		if err != nil {
-			return c, false, err
-		}
-		used += more
-		if more, err = p.added(ctx, id, s, since, c.Until); err != nil {
 			return c, false, err
 		}
 		added += more
 	}
-	c.Used = int64(math.Ceil(used))
-	c.Missing = c.Budget + s.Carried + int64(added) - c.Used - s.Available
-	return c, c.Missing > 0, nil
+	c.Missing = c.Budget + s.Carried + int64(added) - s.Available // as if nothing were used
+	if c.Missing <= 0 {
+		return c, false, nil
+	}
+	complete, err := l.Usage.Completeness(ctx)
+	if err != nil || complete.To.Before(now.Add(-maxLag)) || !complete.To.After(c.Until) || len(complete.Within(since, complete.To)) > 0 {
+		c.Missing = 0
+		return c, err == nil, err
+	}
+	c.Counted = complete.To
+	used, unsure, err := p.used(ctx, ids, s, since, now)
+	if err != nil {
+		return c, false, err
+	}
+	c.Used, c.Unsure = int64(math.Ceil(used)), int64(math.Ceil(unsure))
+	c.Missing -= c.Used
+	return c, c.Missing+c.Unsure > 0, nil
 }
 
 // added returns what top-ups and resets of a bucket have added to a limit in a time, tokens. Later ones make up for the cut.
@@ -102,12 +111,19 @@ func cutIn(all []Stretch, s *zlimit.Status, now time.Time) (c Cut, is bool) {
 			}
 			c.To, is = limit.Capacity, true
 		}
-		if is && limit.Capacity < c.Budget {
+		switch {
+		case !is:
+		case limit.Capacity < c.Budget:
 			if c.Until = all[i].To; c.Until.IsZero() {
 				c.Until = now
 			}
+		case c.ended.IsZero():
+			c.ended = c.Until
 		}
 		before = limit.Capacity
+	}
+	if c.ended.IsZero() {
+		c.ended = c.Until
 	}
 	return c, is
 }

@@ -48,20 +48,14 @@ func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now ti
 		return r, false, nil
 	}
 	all = append(all, Stretch{Limit: &s.Limit})
-	left, used := s.Available-s.Carried-s.Granted, 0.0
-	for _, id := range ids {
-		more, err := p.used(ctx, id, s, since, now)
-		if err != nil {
-			return r, false, err
-		}
-		used += more
+	left := s.Available - s.Carried - s.Granted
+	used, unsure, err := p.used(ctx, ids, s, since, now)
+	if err != nil {
+		return r, false, err
 	}
 	if used > 0 {
-		was := nearest(all, float64(left)+used)
-		if c, is := cutIn(all, s, now); is && float64(left)+used < float64(c.Budget) {
-			was = c.Budget // a part of which is neither used nor left
-		}
-		r = Raise{was, was}
+		least, most := begunWith(all, s, float64(left)+used-unsure, now), begunWith(all, s, float64(left)+used, now)
+		r = Raise{min(least, most), max(least, most)}
 	} else if r, err = p.possible(ctx, ids, s, all, left); err != nil {
 		return r, false, err
 	}
@@ -138,6 +132,14 @@ func (p *Past) counted(ctx context.Context, entity string, s *zlimit.Status) (in
 	return math.MaxInt64, nil
 }
 
+// begunWith returns the capacity that leaves an amount together with what is used of it: a part may be neither, if the budget was lowered.
+func begunWith(all []Stretch, s *zlimit.Status, amount float64, now time.Time) int64 {
+	if c, is := cutIn(all, s, now); is && amount < float64(c.Budget) {
+		return c.Budget
+	}
+	return nearest(all, amount)
+}
+
 // nearest returns the capacity among stretches that is nearest to an amount.
 func nearest(all []Stretch, amount float64) (capacity int64) {
 	least := math.Inf(1)
@@ -149,16 +151,23 @@ func nearest(all []Stretch, amount float64) (capacity int64) {
 	return capacity
 }
 
-// used returns what an entity consumed of a limit since a time, in tokens, as far as aggregators have counted.
-func (p *Past) used(ctx context.Context, entity string, s *zlimit.Status, since, now time.Time) (sum float64, err error) {
-	q := zlimit.UsageQuery{Entity: entity, Resource: s.Resource, Window: zlimit.WindowHourly, From: zlimit.WindowHourly.Start(since), To: now}
-	for snapshot, err := range p.limiter.Usage.Snapshots(ctx, q) {
-		if err != nil {
-			return 0, err
+// used returns what the IDs of an entity consumed of a limit since a time, in tokens, as far as aggregators have counted. They count by hours: unsure is
+// the part of the hour in which a time within one is, so that some of it may be from before.
+func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, since, now time.Time) (sum, unsure float64, err error) {
+	from := zlimit.WindowHourly.Start(since)
+	for _, id := range ids {
+		q := zlimit.UsageQuery{Entity: id, Resource: s.Resource, Window: zlimit.WindowHourly, From: from, To: now}
+		for snapshot, err := range p.limiter.Usage.Snapshots(ctx, q) {
+			if err != nil {
+				return 0, 0, err
+			}
+			n := snapshot.Consumed[s.Limit.Name].Float64()
+			if sum += n; snapshot.Start.Before(since) {
+				unsure += max(n, 0)
+			}
 		}
-		sum += snapshot.Consumed[s.Limit.Name].Float64()
 	}
-	return sum, nil
+	return sum, unsure, nil
 }
 
 // began returns when the running period of a budget began; false for another limit, and for a prepaid one, which has none.

@@ -1,17 +1,10 @@
 package hindsight_test
 
 import (
-	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
-	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -38,74 +31,38 @@ func TestRaised(t *testing.T) {
 		"the same":                    {first: 200, used: 150, then: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := time.Date(2026, 3, 5, 10, 0, 0, 0, time.UTC)
-			clock := func() time.Time { return now }
-			path := filepath.Join(t.TempDir(), "limits.db")
-			open := func() zlimit.Store { // whose changes have times of the clock
-				raw := check.Call(sqlite.Open(path, layout.Table, sqlite.Clock(clock))).Must(t, "sqlite.Open()")
-				check.Fatal(t, "Setup()", raw.Setup(t.Context()))
-				return store.NewHandle(raw, true)
-			}
-			s := open()
-			defer s.Close()
-			l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithClock(clock), zlimit.WithPrincipal("x"))
-			check.Fatal(t, "New()", err)
-			defer l.Close()
-			count := func() {
-				at := open()
-				a, err := aggregator.New(at, aggregator.WithClock(clock), aggregator.WithPoll(5*time.Millisecond), aggregator.WithName("one"))
-				check.Fatal(t, "aggregator.New()", err)
-				ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
-				defer stop()
-				check.Fatal(t, "Run()", a.Run(ctx))
-				check.Fatal(t, "Close()", at.Close())
-			}
+			start := time.Date(2026, 3, 5, 10, 0, 0, 0, time.UTC)
+			w := newWorld(t, start)
 			if c.counted {
-				count() // turns the log of changes on
+				w.count() // turns the log of changes on
 			}
 			step := func(set, use int64) {
-				at := zlimit.Level{Entity: "acme", Resource: "pay"}
-				check.Fatal(t, "Set()", l.Limits.Set(t.Context(), at, zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("t", set, "UTC")}}))
-				now = now.Add(time.Minute)
-				if use > 0 {
-					_, err := l.Acquire(t.Context(), zlimit.Request{Entity: "acme", Resource: "pay", Consume: zlimit.Amounts{"t": use}})
-					check.Fatal(t, "Acquire()", err)
+				w.set(zlimit.Monthly("t", set, "UTC"))
+				if w.now = w.now.Add(time.Minute); use > 0 {
+					w.use(use)
 				}
-				now = now.Add(time.Hour)
+				w.now = w.now.Add(time.Hour)
 			}
 			if c.before > 0 {
-				now = now.AddDate(0, -1, 0)
+				w.now = start.AddDate(0, -1, 0)
 				step(c.first, c.before)
-				now = time.Date(2026, 3, 5, 10, 0, 0, 0, time.UTC)
+				w.now = start
 			}
 			step(c.first, c.used)
 			step(c.then, c.used2)
 			if c.counted {
-				for counted(t, l, now) != c.used+c.used2 {
-					count()
-				}
+				w.countTo(c.used + c.used2)
 			}
-			statuses := check.Call(l.Available(t.Context(), zlimit.AvailableQuery{Entity: "acme", Resource: "pay"})).Must(t, "Available()")
-			r, ok, err := hindsight.Raised(t.Context(), l, &statuses[0], now)
+			s := w.status()
+			r, ok, err := hindsight.Raised(t.Context(), w.l, s, w.now)
 			want := hindsight.Raise{Least: c.want, Most: max(c.want, c.most)}
 			if err != nil || ok != (c.want > 0) || ok && r != want || r.Known() != (c.most == 0) {
-				t.Errorf("Raised() = %+v, %t, %v, want %+v of %d with %d left", r, ok, err, want, c.then, statuses[0].Available)
+				t.Errorf("Raised() = %+v, %t, %v, want %+v of %d with %d left", r, ok, err, want, c.then, s.Available)
 			}
-			now = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
-			if _, ok, err := hindsight.Raised(t.Context(), l, &statuses[0], now); ok || err != nil {
+			w.now = time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+			if _, ok, err := hindsight.Raised(t.Context(), w.l, s, w.now); ok || err != nil {
 				t.Errorf("in the next period, Raised() = %t, %v", ok, err)
 			}
 		})
 	}
-}
-
-// counted returns what usage has.
-func counted(t *testing.T, l *zlimit.RateLimiter, now time.Time) (sum int64) {
-	t.Helper()
-	q := zlimit.UsageQuery{Entity: "acme", Resource: "pay", Window: zlimit.WindowHourly, From: now.Add(-24 * time.Hour), To: now.Add(24 * time.Hour)}
-	for s, err := range l.Usage.Snapshots(t.Context(), q) {
-		check.Fatal(t, "Snapshots()", err)
-		sum += s.Consumed["t"].Tokens()
-	}
-	return sum
 }

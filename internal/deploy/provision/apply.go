@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -106,7 +107,7 @@ func (r *run) change(ctx context.Context, c Change) error {
 	}
 	written := c.Action == Forget || c.Action == Adopt && c.Before.Managed
 	if !written {
-		if _, err := r.lock.Replace(ctx, c.Before, c.After); err != nil {
+		if _, err := r.lock.Replace(hooks.Manage(ctx, r.set.Manager), c.Before, c.After); err != nil {
 			return err
 		}
 	}

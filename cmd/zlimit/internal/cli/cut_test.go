@@ -42,6 +42,10 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 		}
 	}
 	set("200")
+	set("60")
+	if out := set("200"); strings.Contains(out, "cut what is left") {
+		t.Errorf("a budget that was not used yet is cut:\n%s", out)
+	}
 	run("acquire", "ops", "pay", "--consume", "usd=50")
 	catchUp()
 	if out := run("available", "ops", "pay"); strings.Contains(out, "cut") {
@@ -55,28 +59,47 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 	says(run("available", "ops", "pay"), unknown)
 	catchUp()
 	const known = `usd of ops for pay was \$60 from \S+Z to \S+Z, which cut what is left: \$60 of \$200 are used, as counted to \S+Z; ` +
-		`zlimit bucket top-up ops pay --add usd=90 adds what the cut took, less what was used since then`
+		`zlimit (bucket top-up ops pay --add usd=90 --operation cut-usd-\d+T\d+Z) adds what the cut took, less what was used since then`
 	says(run("available", "ops", "pay"), known)
 	says(run("team", "get", "ops"), known)
 	run("limits", "set", "--entity", "idle", "--resource", "pay", "--limit", "usd=200/month@UTC")
 	run("acquire", "idle", "pay", "--consume", "usd=30")
 	catchUp()
-	if out := run("capacity", "pay", "--cuts"); strings.Contains(out, "idle") || strings.Count(out, "bucket top-up") != 1 {
-		t.Errorf("the cuts are\n%s, want that of ops alone", out)
-	} else {
-		says(out, known)
+	for _, args := range [][]string{{"capacity", "pay", "--cuts"}, {"capacity", "--cuts", "--entity", "ops"}} {
+		out := run(args...)
+		if says(out, known); strings.Contains(out, "idle") {
+			t.Errorf("the cuts are\n%s, want that of ops alone", out)
+		}
 	}
+	if out := run("capacity", "--cuts", "--entity", "idle"); out != "no budget of entity idle is known to have been cut\n" {
+		t.Errorf("the cuts of idle are\n%s", out)
+	}
+	rejected := command(t, "", "acquire", "ops", "pay", "--consume", "usd=180", "--store", "sqlite:"+m.path)
+	says(rejected.stdout, known)
+	says(command(t, "", "usage", "forecast", "--entity", "ops", "--resource", "pay", "--store", "sqlite:"+m.path).stderr, "note: "+known)
 	set("300")
 	out := run("available", "ops", "pay")
 	says(out, known)
 	says(out, `\$50 +\$200 `) // with which the period began
 	says(set("200"), known)
-	run("bucket", "top-up", "ops", "pay", "--add", "usd=90")
+	printed := strings.Fields(regexp.MustCompile(known).FindStringSubmatch(run("available", "ops", "pay"))[1])
+	for _, done := range []bool{false, true} { // it is run twice, and adds once
+		if out := run(printed...); strings.Contains(out, "was done before") != done {
+			t.Errorf("%v, done before: %t: %s", printed, done, out)
+		}
+	}
 	catchUp()
 	for _, args := range [][]string{{"available", "ops", "pay"}, {"team", "get", "ops"}} {
 		if out := run(args...); strings.Contains(out, "cut") || !strings.Contains(out, "$140") || !strings.Contains(out, " $200 + $90 ") {
 			t.Errorf("after the top-up %v shows\n%s, want $140 of $200 + $90 without a note", args, out)
 		}
+	}
+	set("100")
+	run("acquire", "ops", "pay", "--consume", "usd=5")
+	set("200")
+	catchUp()
+	if out := run("available", "ops", "pay"); strings.Contains(out, "cut") || !strings.Contains(out, "$135") {
+		t.Errorf("after a second cut, which took nothing of what was topped up for the first one:\n%s", out)
 	}
 	for name, manual := range map[string][]string{"topped": {"top-up", "--add", "usd=30"}, "reset": {"reset"}} {
 		of := []string{"--entity", name, "--resource", "pay", "--limit"}
@@ -88,7 +111,7 @@ func TestBudgetCutAndSetBack(t *testing.T) {
 		run(append(append([]string{"limits", "set"}, of...), "usd=200/month@UTC")...)
 		catchUp()
 		missing := map[string]string{"topped": "165", "reset": "180"}[name] // 215 and 200 less what the cut left of it
-		says(run("available", name, "pay"), "zlimit bucket top-up "+name+" pay --add usd="+missing+" adds what the cut took")
+		says(run("available", name, "pay"), "zlimit bucket top-up "+name+" pay --add usd="+missing+" --operation cut-usd-\\d+T\\d+Z adds what the cut took")
 		run("bucket", "top-up", name, "pay", "--add", "usd="+missing)
 		if out := run("available", name, "pay"); strings.Contains(out, "cut") {
 			t.Errorf("after the top-up of %s:\n%s", name, out)

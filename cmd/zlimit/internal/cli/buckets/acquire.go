@@ -99,7 +99,7 @@ type rejection struct {
 	RefusedBy         []refusal       `json:"refused_by"`          // the strictest first
 	Limits            zlimit.Statuses `json:"limits"`
 
-	Raised []budgets.Raised `json:"raised,omitempty"`
+	budgets.Remarks
 }
 
 // A refusal is a limit that refuses a request, and whose it is.
@@ -143,7 +143,7 @@ type granted struct {
 }
 
 func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFlag) error {
-	var raised []budgets.Raised
+	var remarks budgets.Remarks
 	var exceeded *zlimit.ExceededError
 	got, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (got granted, err error) {
 		if wait.given {
@@ -152,21 +152,21 @@ func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait waitFl
 			got.lease, err = l.Acquire(ctx, r)
 		}
 		if errors.As(err, &exceeded) {
-			raised = budgets.RaisedOf(ctx, l, exceeded.Statuses, sh.Now())
+			remarks = budgets.RemarksOf(ctx, l, exceeded.Statuses, sh.Now())
 		}
 		return got, err
 	}, zlimit.WithFailurePolicy(r.OnUnavailable)) // for an outage that is there already
 	switch {
 	case errors.As(err, &exceeded):
-		return errors.Join(reject(sh, exceeded, raised, wait), shell.ErrRejected)
+		return errors.Join(reject(sh, exceeded, remarks, wait), shell.ErrRejected)
 	case err != nil:
 		return err
 	}
 	return admit(sh, got, wait)
 }
 
-func reject(sh *shell.Shell, e *zlimit.ExceededError, raised []budgets.Raised, wait waitFlag) error {
-	rejected := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e), Raised: raised}
+func reject(sh *shell.Shell, e *zlimit.ExceededError, remarks budgets.Remarks, wait waitFlag) error {
+	rejected := rejection{Possible: e.Possible(), NeedsTopUp: e.NeedsTopUp(), Limits: e.Statuses, RefusedBy: refusedBy(e), Remarks: remarks}
 	after := e.RetryAfter()
 	if after < zlimit.Never {
 		seconds := grammar.Seconds(after)
@@ -185,7 +185,7 @@ func reject(sh *shell.Shell, e *zlimit.ExceededError, raised []budgets.Raised, w
 		default:
 			p.Linef("rejected by %v, retry after %s", rejected.RefusedBy[0], show.Brief(after))
 		}
-		budgets.Print(p, e.Statuses, true, raised)
+		remarks.Print(p, e.Statuses, true)
 	})
 }
 
@@ -272,13 +272,12 @@ func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00
 
 // An availability is the rest of the limits of an entity, and of the parents that it cascades to.
 type availability struct {
-	Entity   string           `json:"entity"`
-	Resource string           `json:"resource"`
-	Source   zlimit.Source    `json:"source"` // request for limits of the command line, "" for none of the entity's own
-	Limits   zlimit.Statuses  `json:"limits"`
-	Least    []least          `json:"least"` // of each limit
-	Raised   []budgets.Raised `json:"raised,omitempty"`
-	Cuts     []budgets.Cut    `json:"cuts,omitempty"`
+	Entity   string          `json:"entity"`
+	Resource string          `json:"resource"`
+	Source   zlimit.Source   `json:"source"` // request for limits of the command line, "" for none of the entity's own
+	Limits   zlimit.Statuses `json:"limits"`
+	Least    []least         `json:"least"` // of each limit
+	budgets.Remarks
 }
 
 // A least is the level with the least of a limit: it would refuse first.
@@ -331,8 +330,7 @@ usage have what the period began with.`,
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (availability, error) {
 				found, err := available(ctx, l, q)
 				if err == nil && len(q.Limits) == 0 {
-					found.Raised = budgets.RaisedOf(ctx, l, found.Limits, sh.Now())
-					found.Cuts = budgets.CutsOf(ctx, l, found.Limits, sh.Now())
+					found.Remarks = budgets.RemarksOf(ctx, l, found.Limits, sh.Now())
 				}
 				return found, err
 			})
@@ -370,10 +368,7 @@ func (a *availability) write(p *show.Page) {
 		from = "limits of the level " + string(a.Source)
 	}
 	p.Linef("%s/%s, %s", a.Entity, a.Resource, from)
-	budgets.Print(p, a.Limits, false, a.Raised)
-	for i := range a.Cuts {
-		p.Linef("%s", a.Cuts[i].Line())
-	}
+	a.Print(p, a.Limits, false)
 	for _, l := range a.Least {
 		if l.Level != "entity" {
 			p.Linef("more than %s is refused by %v", show.Amount(l.Limit, max(l.Available, 0)), l.refusal)

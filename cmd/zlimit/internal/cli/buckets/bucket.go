@@ -134,14 +134,14 @@ disabled, with the level that says so, or as bypassed.`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var by zlimit.Source
-			var raised []budgets.Raised
+			var remarks budgets.Remarks
 			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Bucket, error) {
 				for b, err := range l.Entities.Buckets(ctx, args[0]) {
 					if err == nil && b.Disabled && b.Resource == args[1] {
 						by, err = disabledBy(ctx, l, b.Entity, b.Resource)
 					}
 					if err != nil || b.Resource == args[1] {
-						raised = budgets.RaisedOf(ctx, l, b.Statuses, sh.Now())
+						remarks = budgets.RemarksOf(ctx, l, b.Statuses, sh.Now())
 						return b, err
 					}
 				}
@@ -171,7 +171,7 @@ disabled, with the level that says so, or as bypassed.`,
 				if found.Bypassed {
 					p.Linef("bypassed, requests are counted and no limit refuses them")
 				}
-				budgets.Print(p, found.Statuses, false, raised)
+				remarks.Print(p, found.Statuses, false)
 			})
 		},
 	}

@@ -90,7 +90,7 @@ func (s *Standing) Changes(ctx context.Context, l *zlimit.RateLimiter) (changes 
 		is := after[name]
 		if was, there := s.statuses[name]; there && was.Limit.String() != is.Limit.String() {
 			ch := s.change(&was, &is)
-			if ch.Cut = cutOf(ctx, l, &is, s.now); ch.Cut != nil && !ch.Cut.Counted.IsZero() {
+			if ch.Cut = cutOf(ctx, l, &is, s.now); ch.Cut != nil && ch.Cut.Missing > 0 {
 				ch.toRaise = nil
 			}
 			changes = append(changes, ch)
@@ -105,7 +105,9 @@ func (s *Standing) change(was, is *zlimit.Status) Change {
 	if isWhole := ch.Left >= whole && ch.Left > ch.LeftWas; is.Limit.Resets != "" && !isWhole {
 		ch.From = &is.ResetsAt
 	}
-	ch.toRaise = raise(was, is, s.began[is.Limit.Name])
+	if ch.toRaise = raise(was, is, s.began[is.Limit.Name]); ch.toRaise != nil {
+		ch.toRaise.at = s.now
+	}
 	return ch
 }
 

@@ -19,6 +19,14 @@ type topUp struct {
 	amount int64 // that brings the period to the new budget, less what the period has used if that is not known
 	used   bool  // what the period has used is still to be subtracted
 	limit  string
+	at     time.Time // of the raise
+}
+
+// topUpLine returns a command that adds an amount to a bucket once, however often it is run: its operation is named after the change at a time that it
+// makes up for.
+func topUpLine(entity, resource, limit string, amount int64, after string, at time.Time) string {
+	return fmt.Sprintf("zlimit bucket top-up %s %s --add %s=%s --operation %s-%s-%s", entity, resource, limit, grammar.FormatAmount(limit, amount),
+		after, limit, at.UTC().Format("20060102T150405Z"))
 }
 
 // raise returns the top-up that brings the running period to a raised quota, nil if the period has it already, or has other times than
@@ -46,8 +54,7 @@ func (t *topUp) line(entity, resource string) string {
 		return fmt.Sprintf("a top-up of %s, less what is used so far, brings it to the new budget now",
 			show.Amount(t.limit, t.amount))
 	}
-	return fmt.Sprintf("zlimit bucket top-up %s %s --add %s=%s adds the difference now",
-		entity, resource, t.limit, grammar.FormatAmount(t.limit, t.amount))
+	return topUpLine(entity, resource, t.limit, t.amount, "raise", t.at) + " adds the difference now"
 }
 
 // keptEvents is how long audit events are kept without a setting of the namespace.

@@ -21,8 +21,30 @@ type Raised struct {
 	From     time.Time `json:"from"`
 }
 
-// RaisedOf returns the budgets that were raised in their running periods. Who may not read the audit log or usage sees none.
-func RaisedOf(ctx context.Context, l *zlimit.RateLimiter, statuses zlimit.Statuses, now time.Time) (all []Raised) {
+// Remarks are what is to be said of budgets that were changed in their running periods.
+type Remarks struct {
+	Raised []Raised `json:"raised,omitempty"`
+	Cuts   []Cut    `json:"cuts,omitempty"`
+}
+
+// RemarksOf returns the remarks on budgets.
+func RemarksOf(ctx context.Context, l *zlimit.RateLimiter, statuses zlimit.Statuses, now time.Time) Remarks {
+	return Remarks{raisedOf(ctx, l, statuses, now), CutsOf(ctx, l, statuses, now)}
+}
+
+// Lines returns a line for each remark.
+func (n *Remarks) Lines() (lines []string) {
+	for i := range n.Raised {
+		lines = append(lines, n.Raised[i].Line())
+	}
+	for i := range n.Cuts {
+		lines = append(lines, n.Cuts[i].Line())
+	}
+	return lines
+}
+
+// raisedOf returns the budgets that were raised in their running periods. Who may not read the audit log or usage sees none.
+func raisedOf(ctx context.Context, l *zlimit.RateLimiter, statuses zlimit.Statuses, now time.Time) (all []Raised) {
 	for i := range statuses {
 		s := &statuses[i]
 		r, ok, err := hindsight.Raised(ctx, l, s, now)
@@ -39,8 +61,8 @@ func RaisedOf(ctx context.Context, l *zlimit.RateLimiter, statuses zlimit.Status
 }
 
 // Capacity writes the capacity of a limit in its running period. Where it is not known what the period began with, it says from what to what.
-func Capacity(all []Raised, s *zlimit.Status) string {
-	r := Of(all, s)
+func (n *Remarks) Capacity(s *zlimit.Status) string {
+	r := n.Raise(s)
 	switch {
 	case r == nil:
 		return show.Amount(s.Limit.Name, s.Now().Capacity)
@@ -51,18 +73,18 @@ func Capacity(all []Raised, s *zlimit.Status) string {
 	}
 }
 
-// Print prints where limits stand, with the capacities of the running periods, and from when raised ones hold.
-func Print(p *show.Page, statuses zlimit.Statuses, requested bool, all []Raised) {
-	p.Statuses(statuses, requested, func(s *zlimit.Status) string { return Capacity(all, s) })
-	for i := range all {
-		p.Linef("%s", all[i].Line())
+// Print prints where limits stand, with the capacities of the running periods, and the remarks.
+func (n *Remarks) Print(p *show.Page, statuses zlimit.Statuses, requested bool) {
+	p.Statuses(statuses, requested, n.Capacity)
+	for _, line := range n.Lines() {
+		p.Linef("%s", line)
 	}
 }
 
-// Of returns the raise of a limit, nil for none.
-func Of(all []Raised, s *zlimit.Status) *Raised {
-	for i := range all {
-		if r := &all[i]; r.Entity == s.Entity && r.Resource == s.Resource && r.Limit == s.Limit.Name {
+// Raise returns the raise of a limit, nil for none.
+func (n *Remarks) Raise(s *zlimit.Status) *Raised {
+	for i := range n.Raised {
+		if r := &n.Raised[i]; r.Entity == s.Entity && r.Resource == s.Resource && r.Limit == s.Limit.Name {
 			return r
 		}
 	}
@@ -74,7 +96,7 @@ func (r *Raised) Line() string {
 	line := fmt.Sprintf("%s of %s for %s was raised to %s, which holds from %s on", r.Limit, r.Entity, r.Resource, show.Amount(r.Limit, r.Is),
 		r.From.UTC().Format("2006-01-02T15:04Z"))
 	if r.Most > 0 {
-		line += fmt.Sprintf("; without usage it is not known what the running period began with: %s to %s",
+		line += fmt.Sprintf("; it is not known what the running period began with: %s to %s",
 			show.Amount(r.Limit, r.Was), show.Amount(r.Limit, r.Most))
 	}
 	return line

@@ -18,13 +18,12 @@ import (
 
 // A team is what team get shows.
 type team struct {
-	Team    string           `json:"team"`
-	Rotated string           `json:"rotated_to,omitempty"` // the new ID that it has
-	Budgets []budget         `json:"budgets"`              // of the team
-	Keys    []member         `json:"keys"`
-	Changes []changed        `json:"changes,omitempty"` // by team set
-	Raised  []budgets.Raised `json:"raised,omitempty"`
-	Cuts    []budgets.Cut    `json:"cuts,omitempty"`
+	Team    string    `json:"team"`
+	Rotated string    `json:"rotated_to,omitempty"` // the new ID that it has
+	Budgets []budget  `json:"budgets"`              // of the team
+	Keys    []member  `json:"keys"`
+	Changes []changed `json:"changes,omitempty"` // by team set
+	budgets.Remarks
 }
 
 // A budget is a limit in dollars, and what is left of it.
@@ -58,8 +57,7 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (team, error) {
 		found, err := read(ctx, l, id)
 		if err == nil {
-			found.Raised = budgets.RaisedOf(ctx, l, found.statuses(), sh.Now())
-			found.Cuts = budgets.CutsOf(ctx, l, found.statuses(), sh.Now())
+			found.Remarks = budgets.RemarksOf(ctx, l, found.statuses(), sh.Now())
 		}
 		return found, err
 	})
@@ -74,11 +72,11 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 		}
 		var rows [][]string
 		for _, b := range found.Budgets {
-			rows = append(rows, rowOf("team", &b.Status, found.Raised))
+			rows = append(rows, found.row("team", &b.Status))
 		}
 		for _, k := range found.Keys {
 			for i := range k.Budgets {
-				rows = append(rows, rowOf("key "+k.Key, &k.Budgets[i], found.Raised))
+				rows = append(rows, found.row("key "+k.Key, &k.Budgets[i]))
 			}
 			if len(k.Budgets) == 0 {
 				rows = append(rows, []string{"key " + k.Key, "", "", "", "the team's"})
@@ -90,14 +88,9 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 				p.Linef("models within %s: %s", b.Resource, strings.Join(b.Models, ", "))
 			}
 		}
-		for i := range found.Raised {
+		for _, line := range found.Lines() {
 			if len(changes) == 0 { // which say so
-				p.Linef("%s", found.Raised[i].Line())
-			}
-		}
-		for i := range found.Cuts {
-			if len(changes) == 0 {
-				p.Linef("%s", found.Cuts[i].Line())
+				p.Linef("%s", line)
 			}
 		}
 		for _, ch := range changes {
@@ -108,9 +101,9 @@ func printTeam(ctx context.Context, sh *shell.Shell, id string, changes []change
 	})
 }
 
-// rowOf returns the row of a budget.
-func rowOf(whose string, s *zlimit.Status, raised []budgets.Raised) []string {
-	return []string{whose, s.Resource, show.Amount(s.Limit.Name, s.Available), budgets.Capacity(raised, s) + show.Beyond(*s), show.Refill(s.Limit)}
+// row returns the row of a budget.
+func (t *team) row(whose string, s *zlimit.Status) []string {
+	return []string{whose, s.Resource, show.Amount(s.Limit.Name, s.Available), t.Capacity(s) + show.Beyond(*s), show.Refill(s.Limit)}
 }
 
 // statuses returns where the budgets of the team and of its keys stand.

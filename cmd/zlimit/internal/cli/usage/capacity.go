@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +20,9 @@ import (
 // CapacityCommand returns the command capacity.
 func CapacityCommand(sh *shell.Shell) *cobra.Command {
 	var entities, parents, cuts bool
+	var entity string
 	cmd := &cobra.Command{
-		Use:   "capacity RESOURCE",
+		Use:   "capacity {RESOURCE | --cuts --entity E}",
 		Short: "Show what is left of a resource, over all entities",
 		Long: `Capacity adds up the buckets of all entities that use a resource: how much they
 hold, how much is available now, and how much entities owe. With --entities it
@@ -35,17 +37,30 @@ zlimit available shows the limits of the next request.
 
 With --cuts it lists the budgets that were lowered in their running periods and
 set back, and for each the top-up that adds what was cut, as far as usage shows
-it. It reads audit events and usage for each budget.`,
+it. It reads audit events and usage for each budget. With --entity it lists the
+budgets of an entity, for all resources that it has used.`,
 		Example: `  zlimit capacity gpt
   zlimit capacity gpt --entities -o csv
-  zlimit capacity gpt --cuts`,
-		Args: shell.Takes("RESOURCE"),
+  zlimit capacity gpt --cuts
+  zlimit capacity --cuts --entity acme`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("entity") {
+				return shell.Takes()(cmd, args)
+			}
+			return shell.Takes("RESOURCE")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("entity") && !cuts {
+				return shell.Usagef("capacity: --entity is for --cuts; zlimit bucket list --entity shows what an entity has left")
+			}
+			if err := shell.NotEmpty(cmd, "entity"); err != nil {
+				return err
+			}
 			if cuts && (entities || parents) {
 				return shell.Usagef("capacity: --cuts excludes --entities and --with-children")
 			}
 			if cuts {
-				return printCuts(cmd.Context(), sh, args[0])
+				return printCuts(cmd.Context(), sh, entity, strings.Join(args, ""))
 			}
 			if entities {
 				var covered zlimit.Coverage
@@ -77,30 +92,37 @@ it. It reads audit events and usage for each budget.`,
 	}
 	cmd.Flags().BoolVar(&entities, "entities", false, "list the buckets of the entities")
 	cmd.Flags().BoolVar(&cuts, "cuts", false, "list what budgets lost that were lowered and set back")
+	cmd.Flags().StringVar(&entity, "entity", "", "with --cuts: all resources of an `entity`")
 	cmd.Flags().BoolVar(&parents, "with-children", false, "show parents of such requests apart")
 	sh.ListFlag(cmd)
 	return cmd
 }
 
-// printCuts prints the budgets of a resource that were cut in their running periods.
-func printCuts(ctx context.Context, sh *shell.Shell, resource string) error {
+// printCuts prints the budgets of an entity or of a resource that were cut in their running periods.
+func printCuts(ctx context.Context, sh *shell.Shell, entity, resource string) error {
 	type cutList struct {
-		Resource string          `json:"resource"`
-		Cuts     []budgets.Cut   `json:"cuts"`
-		Coverage zlimit.Coverage `json:"coverage"`
+		Entity   string           `json:"entity,omitempty"`
+		Resource string           `json:"resource,omitempty"`
+		Cuts     []budgets.Cut    `json:"cuts"`
+		Coverage *zlimit.Coverage `json:"coverage,omitempty"` // of a resource
 	}
-	found := cutList{Resource: resource, Cuts: []budgets.Cut{}}
+	found := cutList{Entity: entity, Resource: resource, Cuts: []budgets.Cut{}}
 	progress := sh.ProgressLine()
-	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (_ cutList, err error) {
-		if found.Coverage, err = l.Usage.Coverage(ctx, resource); err != nil {
-			return found, err
-		}
-		read := 0
-		for b, err := range l.Usage.Buckets(ctx, resource) {
+	found, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (cutList, error) {
+		buckets := l.Entities.Buckets(ctx, entity)
+		if entity == "" {
+			covered, err := l.Usage.Coverage(ctx, resource)
 			if err != nil {
 				return found, err
 			}
-			now, err := l.Available(ctx, zlimit.AvailableQuery{Entity: b.Entity, Resource: resource})
+			found.Coverage, buckets = &covered, l.Usage.Buckets(ctx, resource)
+		}
+		read := 0
+		for b, err := range buckets {
+			if err != nil {
+				return found, err
+			}
+			now, err := l.Available(ctx, zlimit.AvailableQuery{Entity: b.Entity, Resource: b.Resource})
 			if err != nil && !errors.Is(err, zlimit.ErrDisabled) && !errors.Is(err, zlimit.ErrNoLimits) {
 				return found, err
 			}
@@ -114,13 +136,17 @@ func printCuts(ctx context.Context, sh *shell.Shell, resource string) error {
 	if err != nil {
 		return err
 	}
-	noteCoverage(sh, found.Coverage)
+	about := "entity " + entity
+	if found.Coverage != nil {
+		about = "resource " + resource
+		noteCoverage(sh, *found.Coverage)
+	}
 	return sh.Print(found, func(p *show.Page) {
 		for i := range found.Cuts {
 			p.Linef("%s", found.Cuts[i].Line())
 		}
 		if len(found.Cuts) == 0 {
-			p.Linef("no budget of resource %s is known to have been cut", resource)
+			p.Linef("no budget of %s is known to have been cut", about)
 		}
 	})
 }

@@ -66,7 +66,7 @@ type TimeLine struct {
 	Now      zlimit.Statuses `json:"now"`   // of the entity and of its parents
 	Notes    []string        `json:"notes"` // what is not kept
 
-	Raised []budgets.Raised `json:"raised,omitempty"` // of Now
+	budgets.Remarks // on Now
 }
 
 // ExplainCommand returns the command explain.
@@ -165,7 +165,7 @@ func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine
 	if err != nil {
 		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(successor.Explain(ctx, l, err)))
 	}
-	t.Now, t.Raised = statuses, budgets.RaisedOf(ctx, l, statuses, e.now)
+	t.Now, t.Remarks = statuses, budgets.RemarksOf(ctx, l, statuses, e.now)
 	return &t, nil
 }
 
@@ -233,7 +233,7 @@ func (t *TimeLine) write(sh *shell.Shell, p *show.Page) error {
 	if len(t.Now) > 0 {
 		p.Linef("")
 		p.Linef("now:")
-		budgets.Print(p, t.Now, false, t.Raised)
+		t.Print(p, t.Now, false)
 	}
 	for _, note := range t.Notes {
 		for _, line := range sh.Folded("note: " + note) {

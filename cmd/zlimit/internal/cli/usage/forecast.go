@@ -33,20 +33,20 @@ holds. All of it follows from usage, so an aggregator must run.`,
 					return shell.Usagef("usage forecast: --%s is missing; see zlimit usage forecast --help", flag)
 				}
 			}
-			var raised []budgets.Raised
+			var remarks budgets.Remarks
 			forecasts, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (all []zlimit.Forecast, err error) {
 				if all, err = l.Usage.Forecast(ctx, entity, resource); err == nil {
-					raised = heldNow(ctx, sh, l, zlimit.AvailableQuery{Entity: entity, Resource: resource, Parents: true}, all)
+					remarks = heldNow(ctx, sh, l, zlimit.AvailableQuery{Entity: entity, Resource: resource, Parents: true}, all)
 				}
 				return all, err
 			})
 			if err != nil {
 				return err
 			}
-			for i := range raised {
-				sh.Note("note: " + raised[i].Line())
+			for _, line := range remarks.Lines() {
+				sh.Note("note: " + line)
 			}
-			return printForecasts(sh, entity, resource, forecasts, raised)
+			return printForecasts(sh, entity, resource, forecasts, remarks)
 		},
 	}
 	cmd.Flags().StringVar(&entity, "entity", "", "budgets of an `entity`")
@@ -55,26 +55,26 @@ holds. All of it follows from usage, so an aggregator must run.`,
 	return cmd
 }
 
-// heldNow gives forecasts the capacities of the running periods, and returns the budgets that were raised in them. Where it is not known
+// heldNow gives forecasts the capacities of the running periods, and returns the remarks on budgets that were changed in them. Where it is not known
 // what a period began with, the capacity is the least.
 func heldNow(
 	ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, q zlimit.AvailableQuery, forecasts []zlimit.Forecast,
-) []budgets.Raised {
+) (remarks budgets.Remarks) {
 	statuses, err := l.Available(ctx, q)
 	if err != nil { // the forecasts have what is known
-		return nil
+		return remarks
 	}
-	raised := budgets.RaisedOf(ctx, l, statuses, sh.Now())
+	remarks = budgets.RemarksOf(ctx, l, statuses, sh.Now())
 	for i := range forecasts {
 		f := &forecasts[i]
-		if r := budgets.Of(raised, &zlimit.Status{Entity: f.Entity, Resource: f.Resource, Limit: zlimit.Limit{Name: f.Limit}}); r != nil {
+		if r := remarks.Raise(&zlimit.Status{Entity: f.Entity, Resource: f.Resource, Limit: zlimit.Limit{Name: f.Limit}}); r != nil {
 			f.Capacity -= r.Is - r.Was
 		}
 	}
-	return raised
+	return remarks
 }
 
-func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit.Forecast, raised []budgets.Raised) error {
+func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit.Forecast, remarks budgets.Remarks) error {
 	limit := func(f zlimit.Forecast) string { return f.Limit }
 	tokens := func(of func(zlimit.Forecast) float64) func(zlimit.Forecast) zlimit.Quantity {
 		return func(f zlimit.Forecast) zlimit.Quantity { return zlimit.Quantity(of(f)) * zlimit.Token }
@@ -90,8 +90,8 @@ func printForecasts(sh *shell.Shell, entity, resource string, forecasts []zlimit
 	l := shell.Listing[zlimit.Forecast]{
 		Value: struct {
 			Forecasts []zlimit.Forecast `json:"forecasts"`
-			Raised    []budgets.Raised  `json:"raised,omitempty"`
-		}{forecasts, raised}, Rows: forecasts,
+			budgets.Remarks
+		}{forecasts, remarks}, Rows: forecasts,
 		None: fmt.Sprintf("%s has no budget for resource %s", entity, resource),
 		Columns: []show.Column[zlimit.Forecast]{
 			show.Text("entity", func(f zlimit.Forecast) string { return f.Entity }),
