@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -16,30 +17,6 @@ import (
 
 // patterns are the filters of the guide.
 var patterns = regexp.MustCompile(`(?m)^\s*- Pattern: '(.*)'$`)
-
-// matches reports whether a value matches a filter pattern of Lambda, by those rules that the guide uses. A list has
-// values, or objects with the prefix of some.
-func matches(pattern, value any) bool {
-	switch p := pattern.(type) {
-	case map[string]any:
-		m, ok := value.(map[string]any)
-		for key, inner := range p {
-			ok = ok && matches(inner, m[key])
-		}
-		return ok
-	case []any:
-		return slices.ContainsFunc(p, func(rule any) bool {
-			text, ok := value.(string)
-			if object, isObject := rule.(map[string]any); isObject {
-				prefix, isPrefix := object["prefix"].(string)
-				return ok && isPrefix && len(object) == 1 && strings.HasPrefix(text, prefix)
-			}
-			return ok && rule == text
-		})
-	default:
-		return false
-	}
-}
 
 // TestFilters holds the filters of the guide against the keys of a table in use. The filters let through what the
 // aggregator works on, and nothing else.
@@ -82,7 +59,7 @@ func TestFilters(t *testing.T) {
 				_, isAudit := auditEventOf(it)
 				kind, _, _ := strings.Cut(strings.TrimPrefix(c.Key.SK, "#"), "#")
 				kinds[kind]++
-				got := slices.ContainsFunc(filters, func(filter any) bool { return matches(filter, r) })
+				got := slices.ContainsFunc(filters, func(filter any) bool { return cfn.Matches(filter, r) })
 				if want := isBucket || isAudit && expired; got != want {
 					t.Errorf("a change of %v, expired %t, passes the filters: %t, want %t", c.Key, expired, got, want)
 				}

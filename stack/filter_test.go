@@ -49,30 +49,6 @@ func filters(text string, given map[string]string) (patterns []any, err error) {
 	return patterns, nil
 }
 
-// matches reports whether a value matches a filter pattern of Lambda, by those rules that the template uses. A list has
-// values, or objects with the prefix of some.
-func matches(pattern, value any) bool {
-	switch p := pattern.(type) {
-	case map[string]any:
-		m, ok := value.(map[string]any)
-		for key, inner := range p {
-			ok = ok && matches(inner, m[key])
-		}
-		return ok
-	case []any:
-		return slices.ContainsFunc(p, func(rule any) bool {
-			text, ok := value.(string)
-			if object, isObject := rule.(map[string]any); isObject {
-				prefix, isPrefix := object["prefix"].(string)
-				return ok && isPrefix && len(object) == 1 && strings.HasPrefix(text, prefix)
-			}
-			return ok && rule == text
-		})
-	default:
-		return false
-	}
-}
-
 // event returns a record of the stream as Lambda passes it to filters.
 func event(r *types.Record) map[string]any {
 	key := func(name string) any {
@@ -111,7 +87,7 @@ func TestFiltersOnTheStream(t *testing.T) {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(sk, "#"), "#")
 		seen[kind]++
 		passes := func(patterns []any) bool {
-			return slices.ContainsFunc(patterns, func(p any) bool { return matches(p, e) })
+			return slices.ContainsFunc(patterns, func(p any) bool { return cfn.Matches(p, e) })
 		}
 		if want := sk == "#STATE"; passes(patterns) != want || passes(alone) != want {
 			t.Errorf("a change of %s passes: %t, want %t", sk, passes(patterns), want)

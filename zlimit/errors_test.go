@@ -42,22 +42,6 @@ func TestExceededError(t *testing.T) {
 	}
 }
 
-func TestLimitConstructors(t *testing.T) {
-	for _, test := range []struct {
-		got  zlimit.Limit
-		want string
-	}{
-		{zlimit.PerSecond("a", 5), "a=5/s"},
-		{zlimit.PerMinute("a", 5, zlimit.Burst(8)), "a=8:5/min"},
-		{zlimit.PerHour("a", 5), "a=5/h"},
-		{zlimit.PerDay("a", 5), "a=5/d"},
-	} {
-		if test.got.String() != test.want {
-			t.Errorf("String() = %s, want %s", test.got, test.want)
-		}
-	}
-}
-
 func TestFailurePoliciesAsText(t *testing.T) {
 	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyInherit, zlimit.PolicyBlock, zlimit.PolicyAllow} {
 		text := check.Call(policy.MarshalText()).Must(t, "MarshalText()")

@@ -3,7 +3,6 @@ package zlimit_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -188,25 +187,6 @@ func TestDo(t *testing.T) {
 			t.Errorf("Do() = %v, want an ExceededError", err)
 		}
 	})
-}
-
-// TestSettlingActsOnce settles a lease from many goroutines (I5).
-func TestSettlingActsOnce(t *testing.T) {
-	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
-	setSystem(t, l, zlimit.PerDay("tpm", 1000))
-	lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
-	var group sync.WaitGroup
-	for range 16 {
-		group.Go(func() {
-			if err := lease.Rollback(context.Background()); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-				t.Errorf("Rollback() = %v", err)
-			}
-		})
-	}
-	group.Wait()
-	if got := limit(t, l, "tpm"); got.Tokens != 1000_000 || got.Consumed != 0 {
-		t.Errorf("the item has %d and counts %d, want 1000000 and 0", got.Tokens, got.Consumed)
-	}
 }
 
 // TestSettlingABucketThatIsGone gives back to, and charges, a bucket that expired and was deleted meanwhile.

@@ -10,6 +10,21 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
+// measuring returns a function that checks the calls and the capacity units of a call, of indexes apart.
+func measuring(t *testing.T, faults *enginetest.Faults) func(name string, calls int, read, write, index float64, do func() error) {
+	return func(name string, calls int, read, write, index float64, do func() error) {
+		t.Helper()
+		faults.Reset()
+		check.Error(t, name, do())
+		used := faults.Capacity("")
+		indexed := used.Write - used.Table.Write
+		if faults.Calls("") != calls || used.Read != read || used.Table.Write != write || indexed != index {
+			t.Errorf("%s costs %d calls, %v read units, %v write units and %v of indexes, want %d, %v, %v and %v",
+				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
+		}
+	}
+}
+
 // TestCostsOfManagement measures the calls and capacity units that the comments of the services state.
 func TestCostsOfManagement(t *testing.T) {
 	if enginetest.IsMean() {
@@ -18,19 +33,7 @@ func TestCostsOfManagement(t *testing.T) {
 	ctx := context.Background()
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
-	measure := func(name string, calls int, read, write, index float64, do func() error) {
-		t.Helper()
-		faults.Reset()
-		if err := do(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		used := faults.Capacity("")
-		indexed := used.Write - used.Table.Write
-		if faults.Calls("") != calls || used.Read != read || used.Table.Write != write || indexed != index {
-			t.Errorf("%s costs %d calls, %v read units, %v write units and %v of indexes, want %d, %v, %v and %v",
-				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
-		}
-	}
+	measure := measuring(t, faults)
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000)}
 	limiter := func(_ *zlimit.RateLimiter, err error) error { return err }
 	entity := func(_ zlimit.Entity, err error) error { return err }

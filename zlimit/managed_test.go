@@ -226,19 +226,7 @@ func TestCostsOfManaged(t *testing.T) {
 	ctx := context.Background()
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
-	measure := func(name string, calls int, read, write, index float64, do func() error) {
-		t.Helper()
-		faults.Reset()
-		if err := do(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		used := faults.Capacity("")
-		indexed := used.Write - used.Table.Write
-		if faults.Calls("") != calls || used.Read != read || used.Table.Write != write || indexed != index {
-			t.Errorf("%s costs %d calls, %v read units, %v write units and %v of indexes, want %d, %v, %v and %v",
-				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
-		}
-	}
+	measure := measuring(t, faults)
 	var lock zlimit.ManagedLock
 	var err error
 	gpt := zlimit.Level{Resource: "gpt-4"}

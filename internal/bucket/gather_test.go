@@ -43,9 +43,9 @@ func (shards tree) gather(t *rapid.T, c *Config, d *Demand, even bool, now int64
 	return ok
 }
 
-// take applies a demand to one shard or, where that leaves the shards uneven or falls short, to all of them.
-func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) bool {
-	if c.Uneven(shards.images(), at, d, now) {
+// take applies a demand to one shard or, where that falls short, to all of them. With even it does so, too, where it leaves the shards uneven.
+func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, even bool, now int64) bool {
+	if even && c.Uneven(shards.images(), at, d, now) {
 		return shards.gather(t, c, d, true, now)
 	}
 	var plan Plan
@@ -74,17 +74,39 @@ func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int6
 	return bound
 }
 
+// siblings returns the places of a shard and of the one that it merges with, in the order of their numbers. One that is missing, or of
+// another size, is at -1.
+func (shards tree) siblings(it *item) (lower, higher int) {
+	of := func(shard int) int {
+		return slices.IndexFunc(shards, func(o *item) bool { return o.state.Shard == shard && o.state.Shards == it.state.Shards })
+	}
+	low, high := Sibling(it.state.Shard, it.state.Count())
+	return of(low), of(high)
+}
+
+// split splits a shard by an image of it, and returns the new one; nil if the write failed, or there are eight shards.
+func (shards *tree) split(it *item, image *State) *State {
+	if it.state.Count() >= 8 {
+		return nil
+	}
+	var plan Plan
+	plan.Split(image)
+	created := plan.Item
+	created.Limits = slices.Clone(created.Limits)
+	if !it.apply(&plan) {
+		return nil
+	}
+	*shards = append(*shards, &item{&created})
+	return &created
+}
+
 // divide splits a shard, or merges it, as resize does.
 func (shards *tree) divide(t *rapid.T, c *Config, at int, now int64) (bound int64) {
 	p := &c.Params[0]
 	it := (*shards)[at]
-	low, high := Sibling(it.state.Shard, it.state.Shards)
-	of := func(shard int) int {
-		return slices.IndexFunc(*shards, func(o *item) bool { return o.state.Shard == shard && o.state.Shards == it.state.Shards })
-	}
 	var plan Plan
 	p.rule().each(func(r rule) { bound = max(bound, r.refill/r.period+1+int64(len(*shards))) })
-	switch lower, higher := of(low), of(high); {
+	switch lower, higher := shards.siblings(it); {
 	case it.state.Shards > 1 && lower >= 0 && higher >= 0 && rapid.Bool().Draw(t, "merge"):
 		plan.Merge((*shards)[lower].image(), (*shards)[higher].image(), now)
 		if !(*shards)[lower].apply(&plan) {
@@ -145,17 +167,7 @@ func TestSplitIsWhole(t *testing.T) {
 			if short := rat(before + p.Capacity/8 + int64(count)); even && short.Sub(whole.balance, short).Cmp(rounding) > 0 {
 				t.Fatalf("the shards have %d, the ideal bucket %v, of %d", before, whole.balance, p.Capacity)
 			}
-			var admitted bool
-			if even {
-				admitted = shards.take(t, &c, at, &d, now)
-			} else {
-				var plan Plan
-				if plan.Decide(shards[at].image(), &c, &d, now); plan.Writes() {
-					admitted = shards[at].apply(&plan)
-				} else {
-					admitted = shards.gather(t, &c, &d, false, now)
-				}
-			}
+			admitted := shards.take(t, &c, at, &d, even, now)
 			if admitted != (amount <= before) {
 				t.Fatalf("a demand of %d on %d: admitted %v", amount, before, admitted)
 			}

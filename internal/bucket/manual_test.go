@@ -148,26 +148,14 @@ func (p *restoring) refund() {
 
 func (p *restoring) split() {
 	it := p.any()
-	if it.state.Count() >= 8 {
-		return
-	}
-	var plan Plan
-	plan.Split(p.image(it))
-	created := plan.Item
-	created.Limits = slices.Clone(created.Limits)
-	if it.apply(&plan) {
-		p.shards = append(p.shards, &item{&created})
+	if created := p.shards.split(it, p.image(it)); created != nil {
 		delete(p.images[p.by], created.Shard)
 	}
 }
 
 func (p *restoring) merge() {
 	it := p.any()
-	low, high := Sibling(it.state.Shard, it.state.Count())
-	find := func(shard int) int {
-		return slices.IndexFunc(p.shards, func(o *item) bool { return o.state.Shard == shard && o.state.Shards == it.state.Shards })
-	}
-	lower, higher := find(low), find(high)
+	lower, higher := p.shards.siblings(it)
 	if it.state.Count() == 1 || lower < 0 || higher < 0 {
 		return
 	}

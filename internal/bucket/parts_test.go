@@ -55,17 +55,7 @@ func TestPartsInWindows(t *testing.T) {
 			}
 			d := Demand{Amounts: []Amount{{Limit: p.Name, Tokens: 1 + random.Int64N(p.rule().capacityAt(now)/int64(len(shards))*2)}}}
 			amount := d.Amounts[0].Tokens
-			var admitted bool
-			if even {
-				admitted = shards.take(t, &c, at, &d, now)
-			} else {
-				var plan Plan
-				if plan.Decide(shards[at].image(), &c, &d, now); plan.Writes() {
-					admitted = shards[at].apply(&plan)
-				} else {
-					admitted = shards.gather(t, &c, &d, false, now)
-				}
-			}
+			admitted := shards.take(t, &c, at, &d, even, now)
 			if admitted != (amount <= before) {
 				t.Fatalf("a demand of %d on %d: admitted %v", amount, before, admitted)
 			}

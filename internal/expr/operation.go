@@ -82,29 +82,19 @@ type Condition struct {
 }
 
 // EQ holds when the attribute equals the value of the placeholder.
-func EQ(p Path, placeholder int) Condition {
-	return Condition{kind: condEQ, path: p, placeholder: placeholder}
-}
+func EQ(p Path, placeholder int) Condition { return Condition{condEQ, p, placeholder, nil} }
 
 // LT holds when the attribute is less than the value of the placeholder.
-func LT(p Path, placeholder int) Condition {
-	return Condition{kind: condLT, path: p, placeholder: placeholder}
-}
+func LT(p Path, placeholder int) Condition { return Condition{condLT, p, placeholder, nil} }
 
 // LE holds when the attribute is at most the value of the placeholder.
-func LE(p Path, placeholder int) Condition {
-	return Condition{kind: condLE, path: p, placeholder: placeholder}
-}
+func LE(p Path, placeholder int) Condition { return Condition{condLE, p, placeholder, nil} }
 
 // GT holds when the attribute is greater than the value of the placeholder.
-func GT(p Path, placeholder int) Condition {
-	return Condition{kind: condGT, path: p, placeholder: placeholder}
-}
+func GT(p Path, placeholder int) Condition { return Condition{condGT, p, placeholder, nil} }
 
 // GE holds when the attribute is at least the value of the placeholder.
-func GE(p Path, placeholder int) Condition {
-	return Condition{kind: condGE, path: p, placeholder: placeholder}
-}
+func GE(p Path, placeholder int) Condition { return Condition{condGE, p, placeholder, nil} }
 
 // Exists holds when the item has the attribute.
 func Exists(p Path) Condition { return Condition{kind: condExists, path: p} }
@@ -143,24 +133,16 @@ type Action struct {
 }
 
 // Set makes the attribute the value of the placeholder.
-func Set(p Path, placeholder int) Action {
-	return Action{kind: actSet, path: p, placeholder: placeholder}
-}
+func Set(p Path, placeholder int) Action { return Action{actSet, p, placeholder, Path{}} }
 
 // Default makes the attribute the value of the placeholder if the item does not have it.
-func Default(p Path, placeholder int) Action {
-	return Action{kind: actDefault, path: p, placeholder: placeholder}
-}
+func Default(p Path, placeholder int) Action { return Action{actDefault, p, placeholder, Path{}} }
 
 // Plus adds the number of the placeholder to an attribute that exists.
-func Plus(p Path, placeholder int) Action {
-	return Action{kind: actPlus, path: p, placeholder: placeholder}
-}
+func Plus(p Path, placeholder int) Action { return Action{actPlus, p, placeholder, Path{}} }
 
 // Minus subtracts the number of the placeholder from an attribute that exists.
-func Minus(p Path, placeholder int) Action {
-	return Action{kind: actMinus, path: p, placeholder: placeholder}
-}
+func Minus(p Path, placeholder int) Action { return Action{actMinus, p, placeholder, Path{}} }
 
 // Gather adds the number in another attribute, as it was before the write, to an attribute. Both exist.
 func Gather(p, from Path) Action { return Action{kind: actGather, path: p, from: from} }
@@ -170,14 +152,10 @@ func Remove(p Path) Action { return Action{kind: actRemove, path: p} }
 
 // Add adds the number of the placeholder to the attribute, or the elements of the placeholder to the set. An attribute that the item
 // does not have counts as zero, or as empty.
-func Add(p Path, placeholder int) Action {
-	return Action{kind: actAdd, path: p, placeholder: placeholder}
-}
+func Add(p Path, placeholder int) Action { return Action{actAdd, p, placeholder, Path{}} }
 
 // Delete takes the elements of the placeholder out of the set; the attribute goes with its last element.
-func Delete(p Path, placeholder int) Action {
-	return Action{kind: actDelete, path: p, placeholder: placeholder}
-}
+func Delete(p Path, placeholder int) Action { return Action{actDelete, p, placeholder, Path{}} }
 
 // A Call is one use of an operation: its values, the clauses picked, and their values. It is not safe for concurrent
 // use, and good for one Bind.

@@ -69,6 +69,17 @@ func sweeps() []*Sweep {
 	}, slices.Concat(slotSweeps(outages), waitSlotSweeps(outages), togetherSweeps(outages), moveSweeps(outages), combinedSweeps(outages), settleSweeps(outages), periodSweeps(outages))...)
 }
 
+// bounded gives sweeps their grammars, and the most orders of a program: of all programs, and of the part that a test run has.
+func bounded(all []*Sweep, grammars func() []Grammar, orders, usual int) []*Sweep {
+	if !*whole {
+		orders = usual
+	}
+	for _, s := range all {
+		s.Grammars, s.Bounds.Orders = grammars, orders
+	}
+	return all
+}
+
 // combinedSweeps are those of grammars that combine others. A test run has a part of the smallest one.
 func combinedSweeps(outages []Fate) []*Sweep {
 	all := []*Sweep{{Name: "combined, 2 operations, strict", Operations: 2, Rounds: 60}}
@@ -80,12 +91,7 @@ func combinedSweeps(outages []Fate) []*Sweep {
 			&Sweep{Name: "combined, 3 operations, a fault, loose", Operations: 3, Rounds: 900, Faults: fault, Bounds: Bounds{Loose: true}},
 		)
 	}
-	for _, s := range all {
-		if s.Grammars, s.Bounds.Orders = combinedGrammars, 5000; !*whole {
-			s.Bounds.Orders = 100
-		}
-	}
-	return all
+	return bounded(all, combinedGrammars, 5000, 100)
 }
 
 // settleSweeps are those of fast limits of four shards. A test run has a part of the smallest one.
@@ -98,12 +104,7 @@ func settleSweeps(outages []Fate) []*Sweep {
 			&Sweep{Name: "settles, 3 operations, loose", Operations: 3, Rounds: 100, Bounds: Bounds{Loose: true}},
 		)
 	}
-	for _, s := range all {
-		if s.Grammars, s.Bounds.Orders = settleGrammars, 1000; !*whole {
-			s.Bounds.Orders = 100
-		}
-	}
-	return all
+	return bounded(all, settleGrammars, 1000, 100)
 }
 
 // periodSweeps are those of quotas that carry, and of several session quotas. A test run has a part of the smallest one.
@@ -116,12 +117,7 @@ func periodSweeps(outages []Fate) []*Sweep {
 			&Sweep{Name: "periods, 3 operations, loose", Operations: 3, Rounds: 300, Bounds: Bounds{Loose: true}},
 		)
 	}
-	for _, s := range all {
-		if s.Grammars, s.Bounds.Orders = periodGrammars, 5000; !*whole {
-			s.Bounds.Orders = 100
-		}
-	}
-	return all
+	return bounded(all, periodGrammars, 5000, 100)
 }
 
 // reportTime is the time after which a long run says how far it is, also within a round of all sweeps.

@@ -34,10 +34,5 @@ func moveSweeps(outages []Fate) []*Sweep {
 			},
 		)
 	}
-	for _, s := range all {
-		if s.Grammars, s.Bounds.Orders = moveGrammars, 20_000; !*whole {
-			s.Bounds.Orders = 200
-		}
-	}
-	return all
+	return bounded(all, moveGrammars, 20_000, 200)
 }

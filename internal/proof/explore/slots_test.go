@@ -25,10 +25,7 @@ func slotSweeps(outages []Fate) []*Sweep {
 			&Sweep{Name: "slots, 3 operations, an outage, loose", Operations: 3, Rounds: 900, Faults: one, Bounds: Bounds{Loose: true}},
 		)
 	}
-	for _, s := range all {
-		s.Grammars, s.Bounds.Orders = slotGrammars, 20_000
-	}
-	return all
+	return bounded(all, slotGrammars, 20_000, 20_000)
 }
 
 // waitSlotSweeps are those of requests that wait for slots. A test run has a part of them.
@@ -44,13 +41,9 @@ func waitSlotSweeps(outages []Fate) []*Sweep {
 			&Sweep{Name: "waits for slots, 3 operations, an outage, loose", Operations: 3, Rounds: 90, Faults: one, Bounds: Bounds{Loose: true}},
 		)
 	}
-	for _, s := range all {
-		s.Grammars = waitSlotGrammars
+	for _, s := range bounded(all, waitSlotGrammars, 5000, 100) {
 		if s.Faults.Most > 0 { // a fault of a shared read meets several callers
 			s.Grammars = func() []Grammar { return waitSlotGrammars()[:2] }
-		}
-		if s.Bounds.Orders = 5000; !*whole {
-			s.Bounds.Orders = 100
 		}
 	}
 	return all

@@ -21,8 +21,5 @@ func togetherSweeps(outages []Fate) []*Sweep {
 			&Sweep{Name: "together, 3 operations, loose", Operations: 3, Rounds: 1800, Bounds: Bounds{Loose: true}},
 		)
 	}
-	for _, s := range all {
-		s.Grammars, s.Bounds.Orders = togetherGrammars, 5000
-	}
-	return all
+	return bounded(all, togetherGrammars, 5000, 5000)
 }

@@ -51,15 +51,6 @@ func Number[T any](name string, of func(T) int64) Column[T] {
 	}
 }
 
-// Quantity is a column of tokens.
-func Quantity[T any](name string, of func(T) zlimit.Quantity) Column[T] {
-	return Column[T]{
-		Name: name, Right: true,
-		Plain: func(t T) string { return of(t).String() },
-		Shown: func(t T) string { return GroupedTokens(of(t)) },
-	}
-}
-
 // Limited is a column of what limits have: tokens, or dollars where a limit is in money, see [Exact] and [Quantified].
 func Limited[T any](name string, limit func(T) string, of func(T) zlimit.Quantity) Column[T] {
 	return Column[T]{
