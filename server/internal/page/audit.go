@@ -25,7 +25,7 @@ const mostEvents = 200
 func (p *page) audit(ctx context.Context, r *http.Request, _ User) (v view, err error) {
 	q := r.URL.Query()
 	body := &auditBody{Principal: q.Get("principal"), Entity: q.Get("entity"), Hidden: url.Values{"since": {q.Get("since")}}, People: map[string]bool{}}
-	v = view{Title: "Audit", Body: body, Path: []crumb{{p.Namespace, "/"}, {"audit", ""}}}
+	v.Body = body
 	if body.Reach, body.Spans, err = reachOf(backwards, "/audit", q, "since", "7d"); err != nil {
 		return v, err
 	}

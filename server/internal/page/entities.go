@@ -21,7 +21,7 @@ const entitiesPerPage = 50
 func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, error) {
 	prefix, after := r.URL.Query().Get("q"), r.URL.Query().Get("after")
 	body := &entitiesBody{Prefix: prefix}
-	v := view{Title: "Entities", Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", ""}}}
+	v := view{Body: body}
 	stored, err := first(0, p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}))
 	var invalid *zlimit.ValidationError
 	if err != nil && !errors.As(err, &invalid) { // no name has such a beginning

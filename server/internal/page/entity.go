@@ -60,8 +60,8 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	if err != nil && !isNotFound(err) {
 		return view{}, err
 	}
-	body := &entityBody{ID: id, Operation: rand.Text(), Done: p.done(r), Stored: err == nil, Cascade: e.Cascade && e.ParentID != ""}
-	v := view{Live: true, Title: named(id), Body: body, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(id), ""}}}
+	body := &entityBody{ID: id, Operation: rand.Text(), Done: r.URL.Query().Get("done"), Stored: err == nil, Cascade: e.Cascade && e.ParentID != ""}
+	v := view{Body: body}
 	if body.Resource, body.Resources, err = p.entityResources(ctx, r, id); err != nil || body.Resource == "" {
 		return v, err
 	}
@@ -95,11 +95,12 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	if err := p.related(ctx, body, e.ParentID); err != nil {
 		return v, err
 	}
-	reported, err := p.feed.rejected(ctx, body.Resource)
+	pulse := p.Recent.pulse(body.Resource)
+	refusals, err := p.refusals(ctx, body.Resource, &pulse)
 	if err != nil {
 		return v, err
 	}
-	p.verdict(body, statuses, together(p.Recent.pulse(body.Resource).Refusals, &reported))
+	p.verdict(body, statuses, refusals)
 	slices.SortStableFunc(body.Limits, func(a, b limitRow) int {
 		return btoi(b.Entity == id && b.Wider == 0) - btoi(a.Entity == id && a.Wider == 0)
 	})

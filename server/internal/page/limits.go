@@ -26,7 +26,7 @@ const mostLevels = 500
 
 func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error) {
 	body := &limitsBody{}
-	v := view{Title: "Limits", Body: body, Path: []crumb{{p.Namespace, "/"}, {"limits", ""}}}
+	v := view{Body: body}
 	q := zlimit.LevelQuery{Entity: r.URL.Query().Get("entity"), Resource: r.URL.Query().Get("resource")}
 	groups := []levelGroup{
 		{of: zlimit.SourceEntity, Name: "Entities for a resource", Says: "Come before all others."},

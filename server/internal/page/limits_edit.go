@@ -16,6 +16,9 @@ import (
 
 const mostLimits = 16
 
+// errStale reports that a form was filled in from limits that are no longer stored.
+var errStale = errors.New("the limits were changed meanwhile")
+
 // An editBody is a level in a form.
 type editBody struct {
 	Level       zlimit.Level
@@ -51,11 +54,11 @@ func (p *page) edited(ctx context.Context, at zlimit.Level) (body editBody, err 
 func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
 	at := levelOf(r.URL.Query())
 	body, err := p.edited(ctx, at)
-	v := view{Body: &body, Path: p.limitsPath()}
+	v := view{Body: &body}
 	if err != nil {
 		return v, err
 	}
-	body.Done = p.done(r)
+	body.Done = r.URL.Query().Get("done")
 	subject := at.Entity
 	switch {
 	case at.Entity == "" && at.Resource == "":
@@ -66,10 +69,6 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 	events, err := first(0, p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}))
 	body.History = changesOf(events)
 	return v, err
-}
-
-func (p *page) limitsPath() []crumb {
-	return []crumb{{p.Namespace, "/"}, {"limits", "/limits"}, {"level", ""}}
 }
 
 // parseLimits reads a limit a line. The error names the line.
@@ -104,7 +103,7 @@ func parseLimits(text string) ([]zlimit.Limit, error) {
 // again shows the form with what was typed, and why it was not accepted.
 func (p *page) again(ctx context.Context, at zlimit.Level, text string, why error) (view, error) {
 	body, err := p.edited(ctx, at)
-	v := view{Screen: "limits/edit", Body: &body, Path: p.limitsPath(), Status: http.StatusBadRequest}
+	v := view{Screen: "limits/edit", Body: &body, Status: http.StatusBadRequest}
 	body.Error = "Nothing was saved. " + why.Error()
 	if errors.Is(why, errStale) {
 		v.Status = http.StatusConflict

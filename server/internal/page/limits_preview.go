@@ -49,36 +49,31 @@ func (p *page) previewLimits(ctx context.Context, r *http.Request, _ User) (view
 	}
 	edited.Text = text
 	body := &previewBody{editBody: edited, Diff: diffOf(edited.Config.Limits, next)}
-	v := view{Body: body, Path: p.limitsPath()}
 	body.Nothing = !slices.ContainsFunc(body.Diff, func(d diffRow) bool { return d.Word != "stays" })
-	return v, p.preview(ctx, body, at, next)
+	return view{Body: body}, p.preview(ctx, body, at, next)
 }
 
-func diffOf(was, is []zlimit.Limit) []diffRow {
-	var rows []diffRow
+// diffOf says how limits differ, those that stay the same last.
+func diffOf(was, is []zlimit.Limit) (rows []diffRow) {
 	for i := range is {
-		old := limitNamed(was, is[i].Name)
+		old, row := limitNamed(was, is[i].Name), diffRow{Name: is[i].Name, Is: is[i].String(), Word: "new"}
 		switch {
 		case old == nil:
-			rows = append(rows, diffRow{Name: is[i].Name, Is: is[i].String(), Word: "new", Class: ""})
 		case *old == is[i]:
-			rows = append(rows, diffRow{Name: is[i].Name, Is: is[i].String(), Word: "stays", Class: "off"})
+			row.Word, row.Class = "stays", "off"
 		default:
-			row := diffRow{Name: is[i].Name, Was: old.String(), Is: is[i].String(), Word: "changes", Class: "low"}
-			if is[i].Capacity > old.Capacity {
-				row.Word, row.Class = "rises", ""
-			} else if is[i].Capacity < old.Capacity {
-				row.Word, row.Class = "falls", "low"
-			}
-			rows = append(rows, row)
+			row.Was = old.String()
+			row.Word = map[int]string{-1: "falls", 0: "changes", 1: "rises"}[cmp.Compare(is[i].Capacity, old.Capacity)]
+			row.Class = map[bool]string{false: "low"}[row.Word == "rises"]
 		}
+		rows = append(rows, row)
 	}
 	for i := range was {
 		if limitNamed(is, was[i].Name) == nil {
 			rows = append(rows, diffRow{Name: was[i].Name, Was: was[i].String(), Word: "goes", Class: "no"})
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b diffRow) int { return cmp.Compare(btoi(a.Word == "stays"), btoi(b.Word == "stays")) })
+	slices.SortStableFunc(rows, func(a, b diffRow) int { return btoi(a.Word == "stays") - btoi(b.Word == "stays") })
 	return rows
 }
 

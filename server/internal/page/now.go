@@ -51,7 +51,7 @@ func (r bucketRow) Tag() tag {
 }
 
 func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
-	v := view{Live: true}
+	var v view
 	resource, resources, err := p.resource(ctx, r, &v)
 	if err != nil || resource == "" {
 		return v, err
@@ -61,12 +61,11 @@ func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return v, err
 	}
 	body := &nowBody{Resource: resource, Resources: resources, Pulse: p.Recent.pulse(resource), Count: len(read.Buckets), Outage: p.Limiter.Stats().Outage}
-	v.At, v.Body, v.Path, v.Title = at, body, []crumb{{p.Namespace, "/"}, {"resource", ""}}, named(resource)+" now"
-	reported, err := p.feed.rejected(ctx, resource)
+	v.At, v.Body = at, body
+	refusals, err := p.refusals(ctx, resource, &body.Pulse)
 	if err != nil {
 		return v, err
 	}
-	refusals := together(body.Pulse.Refusals, &reported)
 	byEntity := map[string]int64{}
 	for _, of := range refusals {
 		byEntity[of.Entity] += of.N

@@ -121,7 +121,7 @@ func New(o Options) (http.Handler, error) {
 		if name == "now" {
 			path = "/{$}"
 		}
-		mux.Handle("GET "+path, p.viewers(p.screen(name, s)))
+		mux.Handle("GET "+path, p.viewers(p.screen(name, s.read)))
 	}
 	mux.Handle("GET /usage.csv", p.viewers(p.usageCSV))
 	mux.Handle("GET /events", p.viewers(p.events))
@@ -139,11 +139,18 @@ func (p *page) parse() (err error) {
 	return err
 }
 
-// screens are the screens by their paths.
-func (p *page) screens() map[string]screen {
-	return map[string]screen{
-		"now": p.now, "usage": p.usage, "top": p.top, "entities": p.entities, "entity": p.entity, "why": p.why,
-		"limits": p.limits, "limits/edit": p.editLimits, "whatif": p.whatIf, "audit": p.audit,
+// A place is a screen in the table of them.
+type place struct {
+	read screen
+	live bool // whether it is kept up to date
+}
+
+// screens are the screens by their paths. The templates of a screen are its content by its name, and "head", "lead", "path" and "title" before its
+// name: the answer in a sentence, what else there is to say, where the screen is, and its title if that is another one than the head.
+func (p *page) screens() map[string]place {
+	return map[string]place{
+		"now": {p.now, true}, "usage": {p.usage, true}, "top": {p.top, true}, "entity": {p.entity, true},
+		"entities": {p.entities, false}, "why": {p.why, false}, "limits": {p.limits, false}, "limits/edit": {p.editLimits, false}, "whatif": {p.whatIf, false}, "audit": {p.audit, false},
 	}
 }
 
@@ -152,23 +159,19 @@ type screen func(ctx context.Context, r *http.Request, u User) (view, error)
 
 // A view is what a template shows.
 type view struct {
-	Screen   string // its template, and its path
-	Title    string
-	Path     []crumb
-	Head     template.HTML // made by the template "head SCREEN": the answer in a sentence, and the title of a screen without one
-	Lead     template.HTML // likewise, a line below
-	Live     bool          // whether it is kept up to date
-	At       time.Time
-	Body     any
-	User     User
-	Store    string
-	URL      string // for the stream of changes
-	Headless bool
-	Leads    string // the address of the screen to show instead
-	Status   int    // of HTTP; 0 is 200
+	Screen    string                   // its template, and its path
+	Says      map[string]template.HTML // by "title", "path", "head" and "lead"
+	Live      bool                     // whether it is kept up to date, as the table of screens says
+	At        time.Time
+	Body      any
+	User      User
+	Store     string
+	Namespace string
+	URL       string // for the stream of changes
+	Headless  bool
+	Leads     string // the address of the screen to show instead
+	Status    int    // of HTTP; 0 is 200
 }
-
-type crumb struct{ Text, URL string }
 
 // screen serves a screen, or why there is none. A form may take longer than a reading.
 func (p *page) screen(name string, s screen) handle {
@@ -227,7 +230,7 @@ var (
 
 // complete fills in a view, with the sentences of its screen.
 func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) {
-	v.User, v.Store, v.Screen = u, p.Store, cmp.Or(v.Screen, name)
+	v.User, v.Store, v.Namespace, v.Screen, v.Live = u, p.Store, p.Namespace, cmp.Or(v.Screen, name), p.screens()[name].live
 	if v.At.IsZero() {
 		v.At = p.Now()
 	}
@@ -236,15 +239,16 @@ func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) 
 		query.Set("screen", name)
 		v.URL = "/events?" + query.Encode()
 	}
-	for kind, to := range map[string]*template.HTML{"head ": &v.Head, "lead ": &v.Lead} {
-		text, err := p.execute(kind+v.Screen, v)
+	v.Says = map[string]template.HTML{}
+	for _, kind := range []string{"title", "path", "head", "lead"} {
+		text, err := p.execute(kind+" "+v.Screen, v)
 		if err != nil {
 			return v, err
 		}
-		*to = template.HTML(strings.TrimSpace(space.ReplaceAllString(string(text), " "))) //nolint:gosec // templates escape
+		v.Says[kind] = template.HTML(strings.TrimSpace(space.ReplaceAllString(string(text), " "))) //nolint:gosec // templates escape
 	}
-	v.Title = cmp.Or(v.Title, html.UnescapeString(tagged.ReplaceAllString(string(v.Head), "")))
-	v.Head = template.HTML(words.ReplaceAllStringFunc(string(v.Head), func(text string) string { //nolint:gosec // words are escaped
+	v.Says["title"] = cmp.Or(v.Says["title"], template.HTML(tagged.ReplaceAllString(string(v.Says["head"]), ""))) //nolint:gosec // it was escaped
+	v.Says["head"] = template.HTML(words.ReplaceAllStringFunc(string(v.Says["head"]), func(text string) string {  //nolint:gosec // words are escaped
 		text, inner := strings.CutPrefix(text, ">")
 		return strings.Repeat(">", btoi(inner)) + string(whole(html.UnescapeString(text)))
 	}))

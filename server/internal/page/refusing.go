@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"math"
 	"slices"
@@ -10,10 +11,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// together adds the refusals that other processes reported to the refusals of this process, which may be among the reported ones.
-func together(own []refusedBy, reported *zlimit.Rejections) []refusedBy {
+// refusals are those of the last minute: of this process, and those that other processes reported. Some may be both.
+func (p *page) refusals(ctx context.Context, resource string, pulse *pulse) ([]refusedBy, error) {
+	reported, err := p.feed.rejected(ctx, resource)
 	of := map[refusal]refusedBy{}
-	for _, r := range own {
+	for _, r := range pulse.Refusals {
 		of[r.refusal] = r
 	}
 	for _, r := range reported.Heaviest {
@@ -25,7 +27,7 @@ func together(own []refusedBy, reported *zlimit.Rejections) []refusedBy {
 	}
 	return slices.SortedFunc(maps.Values(of), func(a, b refusedBy) int {
 		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Limit, b.Limit))
-	})
+	}), err
 }
 
 // A cause is a limit that refuses.

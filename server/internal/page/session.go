@@ -149,7 +149,7 @@ func (p *page) showSignIn(w http.ResponseWriter, r *http.Request) {
 
 // askKey shows the form of a key, and what was wrong before; "" for nothing.
 func (p *page) askKey(w http.ResponseWriter, r *http.Request, to, wrong string) {
-	v := view{Title: "Sign in", Body: signIn{To: to, Wrong: wrong, HasKey: p.SignIn != nil}, Headless: true}
+	v := view{Body: signIn{To: to, Wrong: wrong, HasKey: p.SignIn != nil}, Headless: true}
 	if wrong != "" {
 		v.Status = http.StatusForbidden
 	}

@@ -13,7 +13,7 @@ import (
 // of what is on the screen.
 func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 	name := r.URL.Query().Get("screen")
-	s := p.screens()[name]
+	s := p.screens()[name].read
 	if s == nil {
 		http.Error(w, "screen must be one that is kept up to date", http.StatusBadRequest)
 		return

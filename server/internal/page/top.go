@@ -40,7 +40,7 @@ type topRefusal struct {
 const topRows = 20
 
 func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
-	v := view{Live: true}
+	var v view
 	resource, names, tabs, err := p.resources(ctx, r, &v)
 	if err != nil || resource == "" {
 		return v, err
@@ -50,7 +50,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return v, err
 	}
 	body := &topBody{Resources: tabs, Spans: spans, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone, Since: back.Text}
-	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"top", "/top"}, {resourceName(resource), ""}}, "Top of "+resourceName(resource)
+	v.Body = body
 	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
 		return p.used(ctx, names, back.d)
 	})

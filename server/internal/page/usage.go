@@ -28,6 +28,7 @@ type usageBody struct {
 	Rows          []budgetRow
 	Against       string // the month before
 	CSV           string
+	Everyone      string   // the address of the usage of all
 	Before, After string   // the addresses of the months before and after; "" for the future
 	Tops          []string // everyone, and entities without a parent
 	Hidden        url.Values
@@ -42,7 +43,7 @@ func (b *usageBody) RefusedBy() (n int64) {
 }
 
 func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error) {
-	v := view{Live: true}
+	var v view
 	q, tabs, limits, err := p.usageQuery(ctx, r, &v)
 	if err != nil || q.Resource == "" {
 		return v, err
@@ -61,11 +62,8 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 	}
 	body := usageOf(q, book, held)
 	body.Resources, body.Limits = tabs, limits
-	v.At, v.Body, v.Title = at, body, q.Month()+" · usage"
-	v.Path = []crumb{{p.Namespace, "/"}, {"usage", "/usage"}, {resourceName(q.Resource), q.url("/usage", everyone)}}
-	if q.Entity != "" {
-		v.Path = append(v.Path, crumb{named(q.Entity), entityURL(q.Entity, oneResource(q.Resource))})
-	}
+	body.Everyone = q.url("/usage", everyone)
+	v.At, v.Body = at, body
 	return v, nil
 }
 

@@ -199,20 +199,15 @@ func (p *page) series(ctx context.Context, q *usageQuery, of zlimit.UsageQuery, 
 		}
 		return nil
 	}
-	if q.Zone != time.UTC && q.Zone.String() != "UTC" {
-		return read(zlimit.WindowHourly, start, end)
+	split := start // of days that are complete, and hours
+	if q.Zone.String() == "UTC" {
+		split = zlimit.WindowDaily.Start(q.Now).AddDate(0, 0, -1) // the day before, whose last hours may not be in its day yet
 	}
-	yesterday := zlimit.WindowDaily.Start(q.Now).AddDate(0, 0, -1) // whose last hours may not be in its day yet
-	if end.Before(yesterday) {
-		return read(zlimit.WindowDaily, start, end)
-	}
-	if err := read(zlimit.WindowDaily, start, yesterday); err != nil {
+	split = start.Add(max(min(split.Sub(start), end.Sub(start)), 0))
+	if err := read(zlimit.WindowDaily, start, split); err != nil {
 		return err
 	}
-	if start.After(yesterday) {
-		yesterday = start
-	}
-	return read(zlimit.WindowHourly, yesterday, end)
+	return read(zlimit.WindowHourly, split, end)
 }
 
 // heldBy returns the amounts of calls under way, by group; amounts of others are below "".

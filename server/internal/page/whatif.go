@@ -55,7 +55,7 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 	}
 	q := r.URL.Query()
 	body := &whatIfBody{Resources: tabs, Resource: resource, Entity: q.Get("entity"), Limit: q.Get("limit")}
-	v.Body, v.Path, v.Title = body, []crumb{{p.Namespace, "/"}, {"what if", "/whatif"}, {named(resource), ""}}, "What if"
+	v.Body = body
 	read, at, err := p.feed.buckets(ctx, resource)
 	if err != nil {
 		return v, err

@@ -56,7 +56,7 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	v := view{Title: "Why " + named(b.ID), Body: b, Path: []crumb{{p.Namespace, "/"}, {"entities", "/entities"}, {named(b.ID), entityURL(b.ID, b.Resource)}, {"why", ""}}}
+	v := view{Body: b}
 	past := hindsight.New(p.Limiter, b.Resource)
 	b.Line, err = past.Line(ctx, hindsight.Question{Entity: b.ID, At: b.at, End: b.end, From: b.at.Add(-b.within), To: b.at.Add(b.within), Now: b.now})
 	if err != nil {
