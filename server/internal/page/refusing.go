@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// refusals are those of the last minute: of this process, and those that other processes reported. Some may be both.
+// refusals are what was refused in the last minute: what this process saw, and what other processes reported. Some may be both.
 func (p *page) refusals(ctx context.Context, resource string, pulse *pulse) ([]refusedBy, error) {
 	reported, err := p.feed.rejected(ctx, resource)
 	of := map[refusal]refusedBy{}
