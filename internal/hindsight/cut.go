@@ -75,19 +75,21 @@ func (p *Past) added(ctx context.Context, entity string, s *zlimit.Status, since
 	for i := range events {
 		e := &events[i]
 		isManual := e.Action == zlimit.ActionBucketToppedUp || e.Action == zlimit.ActionBucketReset
-		if !isManual || e.Resource != s.Resource || e.Time.Before(since) || !e.Time.Before(until) {
+		if !isManual || e.Resource != s.Resource || e.Time.Before(since) {
 			continue
 		}
+		more := 0.0
 		amounts, _ := e.Details["amounts"].(map[string]any)
 		switch n := amounts[s.Limit.Name].(type) {
 		case int64:
-			sum += float64(n)
+			more = float64(n)
 		case json.Number: // not whole
-			part, err := n.Float64()
-			if err != nil {
+			if more, err = n.Float64(); err != nil {
 				return 0, err
 			}
-			sum += part
+		}
+		if more < 0 || e.Time.Before(until) { // a reset may end a top-up
+			sum += more
 		}
 	}
 	return sum, err

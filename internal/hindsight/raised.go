@@ -152,9 +152,14 @@ func nearest(all []Stretch, amount float64) (capacity int64) {
 }
 
 // used returns what the IDs of an entity consumed of a limit since a time, in tokens, as far as aggregators have counted. They count by hours: unsure is
-// the part of the hour in which a time within one is, so that some of it may be from before.
+// the part of the hour in which a time within one is, so that some of it may be from before. There was none before a session of an hour or more if
+// nothing was used in the hours in which one that ended meanwhile would have begun.
 func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, since, now time.Time) (sum, unsure float64, err error) {
-	from := zlimit.WindowHourly.Start(since)
+	first := zlimit.WindowHourly.Start(since)
+	from, before := first, s.Limit.Session < time.Hour
+	if !before {
+		from = zlimit.WindowHourly.Start(first.Add(-s.Limit.Session))
+	}
 	for _, id := range ids {
 		q := zlimit.UsageQuery{Entity: id, Resource: s.Resource, Window: zlimit.WindowHourly, From: from, To: now}
 		for snapshot, err := range p.limiter.Usage.Snapshots(ctx, q) {
@@ -162,10 +167,17 @@ func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, since, 
 				return 0, 0, err
 			}
 			n := snapshot.Consumed[s.Limit.Name].Float64()
+			if snapshot.Start.Before(first) {
+				before = before || n != 0
+				continue
+			}
 			if sum += n; snapshot.Start.Before(since) {
 				unsure += max(n, 0)
 			}
 		}
+	}
+	if !before {
+		unsure = 0
 	}
 	return sum, unsure, nil
 }
