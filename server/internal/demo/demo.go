@@ -46,6 +46,7 @@ type Demo struct {
 	store      zlimit.Store
 	stop       context.CancelFunc
 	wg         sync.WaitGroup
+	err        error // the first one of the play, which stops it
 	company    company
 	begins     time.Time
 	held       []*zlimit.Lease
@@ -127,28 +128,38 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 	if err := yaml.Unmarshal(text, &d.company); err != nil {
 		return err
 	}
-	if err := d.found(ctx); err != nil {
-		return err
-	}
-	if err := d.history(ctx, o.Days); err != nil {
-		return err
+	d.found(ctx)
+	if o.Days > 0 {
+		d.history(ctx, o.Days)
 	}
 	for i := range o.Buckets {
 		r := zlimit.Request{Entity: fmt.Sprintf("customer-%05d", i), Resource: Resource, Consume: zlimit.Amounts{"rpm": 1 + int64(i%300), "tpm": 40 * int64(i%5000)}}
-		if _, err := d.Limiter.Acquire(ctx, r); err != nil {
-			return err
-		}
+		d.play(func() error { return ignored(d.Limiter.Acquire(ctx, r)) })
 	}
-	if err := d.lastMinutes(ctx, o.Days); err != nil {
-		return err
+	if o.Days > 0 {
+		d.lastMinutes(ctx)
+	} else {
+		d.clock.set(o.Now)
+		d.spend(ctx, "support", zlimit.Amounts{"rpm": 12, "tpm": 9_000})
 	}
-	if !o.Still {
+	d.changed = o.Now.Add(-time.Second)
+	d.counted(ctx)
+	if d.err == nil && !o.Still {
 		d.clock.goOn()
 		d.wg.Go(func() { d.traffic(ctx) })
 	}
-	d.changed = o.Now.Add(-time.Second)
-	return d.counted(ctx)
+	return d.err
 }
+
+// play makes a step of the play, unless an earlier one has failed.
+func (d *Demo) play(step func() error) {
+	if d.err == nil {
+		d.err = step()
+	}
+}
+
+// ignored is the error of a call whose value is not needed.
+func ignored[T any](_ T, err error) error { return err }
 
 func pause(ctx context.Context, d time.Duration) error {
 	select {

@@ -24,10 +24,7 @@ type slot struct {
 }
 
 // history charges what each entity spent: every three hours, and every hour of the last eight days.
-func (d *Demo) history(ctx context.Context, days int) error {
-	if days == 0 {
-		return nil
-	}
+func (d *Demo) history(ctx context.Context, days int) {
 	var slots []slot
 	first := d.begins.AddDate(0, 0, -days).Truncate(24 * time.Hour)
 	for at := first; at.Before(d.begins.Add(-5 * time.Minute)); {
@@ -44,32 +41,23 @@ func (d *Demo) history(ctx context.Context, days int) error {
 	}
 	for j, s := range slots {
 		at := s.at.Add(2 * time.Minute)
-		if err := d.until(ctx, at); err != nil {
-			return err
-		}
+		d.until(ctx, at)
 		d.clock.set(at)
 		d.changed = d.Now().Truncate(time.Millisecond)
 		for i, m := range d.company.Entities {
 			if dollars := spent[i]; dollars != nil {
 				tokens := dollars[j] * m.TokensPerDollar
-				if err := d.spend(ctx, m.ID, zlimit.Amounts{"rpm": int64(tokens / 2600), "tpm": int64(tokens), "usd": int64(dollars[j] * dollar)}); err != nil {
-					return err
-				}
+				d.spend(ctx, m.ID, zlimit.Amounts{"rpm": int64(tokens / 2600), "tpm": int64(tokens), "usd": int64(dollars[j] * dollar)})
 			}
 		}
 		if s.at.Hour()%12 == 0 {
-			if err := d.counted(ctx); err != nil {
-				return err
-			}
+			d.counted(ctx)
 		}
 		if s.hours == 1 {
 			tokens := int64(0.7e5 * (50 + 40*math.Sin(float64(s.at.Hour())/24*2*math.Pi) + 10*d.rng.Float64()))
-			if err := d.spend(ctx, "ingest", zlimit.Amounts{"rpm": tokens / 30_000, "tpm": tokens}); err != nil {
-				return err
-			}
+			d.spend(ctx, "ingest", zlimit.Amounts{"rpm": tokens / 30_000, "tpm": tokens})
 		}
 	}
-	return nil
 }
 
 // spending is what a member spent in each slot; nil for one that did not.
@@ -125,19 +113,21 @@ func (d *Demo) weight(name string, at, now time.Time) float64 {
 }
 
 // spend charges amounts of any size: a call is admitted for one request, and settled for more.
-func (d *Demo) spend(ctx context.Context, entity string, amounts zlimit.Amounts) error {
-	lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: Resource, Consume: zlimit.Amounts{"rpm": 0}})
-	if err != nil {
-		return fmt.Errorf("charge %s: %w", entity, err)
-	}
-	if err := lease.Adjust(amounts); err != nil {
-		return errors.Join(err, lease.Rollback(ctx))
-	}
-	return lease.Commit(ctx)
+func (d *Demo) spend(ctx context.Context, entity string, amounts zlimit.Amounts) {
+	d.play(func() error {
+		lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: Resource, Consume: zlimit.Amounts{"rpm": 0}})
+		if err != nil {
+			return fmt.Errorf("charge %s: %w", entity, err)
+		}
+		if err := lease.Adjust(amounts); err != nil {
+			return errors.Join(err, lease.Rollback(ctx))
+		}
+		return lease.Commit(ctx)
+	})
 }
 
 // until does what operators did before a time.
-func (d *Demo) until(ctx context.Context, to time.Time) error {
+func (d *Demo) until(ctx context.Context, to time.Time) {
 	for len(d.company.Deeds) > 0 {
 		next := &d.company.Deeds[0]
 		at := d.begins.Add(-next.Ago)
@@ -145,66 +135,50 @@ func (d *Demo) until(ctx context.Context, to time.Time) error {
 			break
 		}
 		d.company.Deeds = d.company.Deeds[1:]
-		if at.Before(d.Now()) {
-			continue // before the history
-		}
-		d.clock.set(at)
-		if err := d.do(ctx, next); err != nil {
-			return fmt.Errorf("by %s: %w", next.By, err)
+		if !at.Before(d.Now()) { // and not before the history
+			d.clock.set(at)
+			d.play(func() error { return d.do(ctx, next) })
 		}
 	}
-	return nil
 }
 
 // lastMinutes are five minutes of calls, second by second, and what is taken then.
-func (d *Demo) lastMinutes(ctx context.Context, days int) error {
-	if days == 0 {
-		d.clock.set(d.begins)
-		return d.spend(ctx, "support", zlimit.Amounts{"rpm": 12, "tpm": 9_000})
-	}
-	if err := d.until(ctx, d.begins); err != nil {
-		return err
-	}
+func (d *Demo) lastMinutes(ctx context.Context) {
+	d.until(ctx, d.begins)
 	d.clock.set(d.begins.Add(-6 * time.Minute))
-	if err := d.spend(ctx, "nightly-eval", zlimit.Amounts{"usd": 60 * dollar, "tpm": 20_000}); err != nil {
-		return err
-	}
+	d.spend(ctx, "nightly-eval", zlimit.Amounts{"usd": 60 * dollar, "tpm": 20_000})
 	for s := 300; s > 0; s-- {
 		d.clock.set(d.begins.Add(-time.Duration(s) * time.Second))
-		if err := d.second(ctx, 300-s); err != nil {
-			return err
-		}
+		d.second(ctx, 300-s)
 	}
 	d.clock.set(d.begins)
 	for _, taken := range d.company.Taken {
-		if err := d.spend(ctx, taken.Entity, taken.Amounts); err != nil {
-			return err
-		}
+		d.spend(ctx, taken.Entity, taken.Amounts)
 	}
 	for _, holder := range d.company.Slots {
 		for range holder.Calls {
-			amounts := zlimit.Amounts{"slots": 1}
-			if holder.Paid {
-				amounts["usd"] = 1*dollar + d.rng.Int64N(5*dollar)
-			}
-			lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: holder.Entity, Resource: Resource, Consume: amounts})
-			if isRefused(err) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("hold a slot: %w", err)
-			}
-			d.held = append(d.held, lease)
-			d.open.Add(&token.Claims{Expires: d.begins.Add(heldFor), Leases: []token.Lease{
-				{Token: fmt.Sprint(len(d.held)), Entity: holder.Entity, Resource: Resource, Amounts: amounts},
-			}})
+			d.play(func() error { return d.hold(ctx, holder.Entity, holder.Paid) })
 		}
 	}
+}
+
+// hold holds a slot, if one is free.
+func (d *Demo) hold(ctx context.Context, entity string, paid bool) error {
+	amounts := zlimit.Amounts{"slots": 1}
+	if paid {
+		amounts["usd"] = 1*dollar + d.rng.Int64N(5*dollar)
+	}
+	lease, err := d.Limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: Resource, Consume: amounts})
+	if err != nil {
+		return unlessRefused(err)
+	}
+	d.held = append(d.held, lease)
+	d.open.Add(&token.Claims{Expires: d.begins.Add(heldFor), Leases: []token.Lease{{Token: fmt.Sprint(len(d.held)), Entity: entity, Resource: Resource, Amounts: amounts}}})
 	return nil
 }
 
 // second makes the calls of one second; the later, the more.
-func (d *Demo) second(ctx context.Context, at int) error {
+func (d *Demo) second(ctx context.Context, at int) {
 	for _, c := range d.company.Callers {
 		rate := c.ASecond
 		if c.Waits && at > 200 {
@@ -215,12 +189,9 @@ func (d *Demo) second(ctx context.Context, at int) error {
 			n++
 		}
 		for range n {
-			if err := d.call(ctx, &c); err != nil && !isRefused(err) {
-				return err
-			}
+			d.play(func() error { return unlessRefused(d.call(ctx, &c)) })
 		}
 	}
-	return nil
 }
 
 func (d *Demo) call(ctx context.Context, c *caller) error {
@@ -232,8 +203,7 @@ func (d *Demo) call(ctx context.Context, c *caller) error {
 	}
 	r := zlimit.Request{Entity: c.Entity, Resource: Resource, Consume: amounts}
 	if c.Waits {
-		_, err := d.Limiter.Reserve(ctx, r, zlimit.MaxWait(9*time.Second))
-		return err
+		return ignored(d.Limiter.Reserve(ctx, r, zlimit.MaxWait(9*time.Second)))
 	}
 	lease, err := d.Limiter.Acquire(ctx, r)
 	if err != nil {
@@ -242,9 +212,12 @@ func (d *Demo) call(ctx context.Context, c *caller) error {
 	return lease.Commit(ctx)
 }
 
-func isRefused(err error) bool {
-	var exceeded *zlimit.ExceededError
-	return errors.As(err, &exceeded) || errors.Is(err, zlimit.ErrContended)
+// unlessRefused returns an error that is no refusal.
+func unlessRefused(err error) error {
+	if errors.As(err, new(*zlimit.ExceededError)) || errors.Is(err, zlimit.ErrContended) {
+		return nil
+	}
+	return err
 }
 
 // traffic goes on with calls in real time.
@@ -256,23 +229,22 @@ func (d *Demo) traffic(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = d.second(ctx, 240)
+			d.err = nil // what has failed is tried again
+			d.second(ctx, 240)
 		}
 	}
 }
 
 // counted waits until usage has all changes: the store forgets them a day later.
-func (d *Demo) counted(ctx context.Context) error {
+func (d *Demo) counted(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for {
+	for d.err == nil {
 		for _, p := range d.aggregator.Status().Partitions {
 			if !p.LastChange.Before(d.changed) {
-				return nil
+				return
 			}
 		}
-		if err := pause(ctx, time.Millisecond); err != nil {
-			return fmt.Errorf("usage is not summed up: %w", err)
-		}
+		d.play(func() error { return pause(ctx, time.Millisecond) })
 	}
 }
