@@ -112,27 +112,29 @@ func (s *Service) hold(ctx context.Context, a *ask) (*zlimit.Lease, error) {
 // defaultTTL is how long a reservation without a time, in a domain without leases, may be settled.
 const defaultTTL = 10 * time.Minute
 
-// requestOf returns the request of Envoy that a message stands for, whose descriptors have an amount of hits each.
+// requestOf returns the request of Envoy that a message stands for: it has the same domain and descriptors, which have an amount of hits each.
 func requestOf(m kuadrant.Message, amount protoreflect.Name) (*pb.RateLimitRequest, error) {
-	r := &pb.RateLimitRequest{Domain: m.Value("domain").String()}
-	return r, kuadrant.Each(m, "descriptors", func(d *common.RateLimitDescriptor) {
+	r := &pb.RateLimitRequest{}
+	err := kuadrant.As(m, r)
+	r.HitsAddend = 0 // which has the number of another field
+	for _, d := range r.Descriptors {
 		d.HitsAddend = wrapperspb.UInt64(m.Value(amount).Uint())
-		r.Descriptors = append(r.Descriptors, d)
-	})
+	}
+	return r, err
 }
 
 // Reserve charges an estimate, and returns its lease as the ID of the reservation.
 func (s reserver) Reserve(ctx context.Context, m kuadrant.Message) (proto.Message, error) {
-	var ttl *durationpb.Duration
-	if err := kuadrant.Each(m, "ttl", func(d *durationpb.Duration) { ttl = d }); err != nil {
-		return nil, err
-	}
-	if ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
-		return nil, invalid("ttl", ttl.AsDuration().String(), "must be above 0")
-	}
 	r, err := requestOf(m, "amount")
 	if err != nil {
 		return nil, err
+	}
+	ttl, given := &durationpb.Duration{}, m.Value("ttl").Message()
+	if err := kuadrant.As(given.Interface(), ttl); err != nil {
+		return nil, err
+	}
+	if given.IsValid() && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
+		return nil, invalid("ttl", ttl.AsDuration().String(), "must be above 0")
 	}
 	t, err := s.read(ctx, r)
 	if err != nil {
@@ -140,7 +142,7 @@ func (s reserver) Reserve(ctx context.Context, m kuadrant.Message) (proto.Messag
 	}
 	held := *t.domain
 	switch {
-	case ttl != nil:
+	case given.IsValid():
 		held.Lease = min(max(ttl.AsDuration(), zlimit.MinTokenTime), zlimit.MaxTokenTime)
 	case held.Lease == 0:
 		held.Lease = defaultTTL

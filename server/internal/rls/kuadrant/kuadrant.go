@@ -54,31 +54,11 @@ func (m Message) Value(field protoreflect.Name) protoreflect.Value {
 	return m.Get(m.Descriptor().Fields().ByName(field))
 }
 
-// Each calls a function for the messages of a field, one or a list, each as the type that Go has for it.
-func Each[T any, M interface {
-	*T
-	proto.Message
-}](m Message, field protoreflect.Name, f func(M)) error {
-	at := m.Descriptor().Fields().ByName(field)
-	read := func(from protoreflect.Value) error {
-		data, err := proto.Marshal(from.Message().Interface())
-		to := M(new(T))
-		if err == nil {
-			err = proto.Unmarshal(data, to)
-		}
-		f(to)
+// As reads what a message has into another one, by the numbers of fields. Fields that the other one does not have, or of another type, are left out.
+func As(from proto.Message, to proto.Message) error {
+	data, err := proto.Marshal(from)
+	if err != nil {
 		return err
 	}
-	if !at.IsList() {
-		if !m.Has(at) {
-			return nil
-		}
-		return read(m.Get(at))
-	}
-	for list, i := m.Get(at).List(), 0; i < list.Len(); i++ {
-		if err := read(list.Get(i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, to)
 }
