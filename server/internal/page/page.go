@@ -76,7 +76,7 @@ type page struct {
 	Options
 
 	templates *template.Template
-	sessions  sessions
+	sessions  *sessions
 	feed      feed
 	streams   chan struct{} // a place for each browser that is kept up to date
 }
@@ -101,8 +101,7 @@ func New(o Options) (http.Handler, error) {
 	o.ConfigTTL, o.Every = cmp.Or(o.ConfigTTL, time.Minute), cmp.Or(o.Every, 2*time.Second)
 	o.Namespace = cmp.Or(o.Namespace, zlimit.DefaultNamespace)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	p := &page{Options: o, streams: make(chan struct{}, mostStreams)}
-	p.sessions = sessions{now: time.Now, open: map[string]session{}, token: o.Token}
+	p := &page{Options: o, streams: make(chan struct{}, mostStreams), sessions: newSessions(o.Token)}
 	p.feed = newFeed(p)
 	if err := p.parse(); err != nil {
 		return nil, fmt.Errorf("page: %w", err)

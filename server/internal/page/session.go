@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/maypok86/otter/v2"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -32,42 +32,32 @@ func cookieName(r *http.Request) string {
 	return name
 }
 
-// A session is someone signed in to this replica.
-type session struct {
-	user User
-	ends time.Time
+// sessions are who is signed in to this replica, by the SHA-256 of the cookie. They are held in memory: they end with the process.
+type sessions struct {
+	open  *otter.Cache[[sha256.Size]byte, User]
+	token atomic.Pointer[string] // that signs in once; nil for none, or when it was used
 }
 
-// sessions are held in memory: they end with the process.
-type sessions struct {
-	now func() time.Time
-
-	mu    sync.Mutex
-	open  map[string]session // by the SHA-256 of the cookie
-	token string             // that no one has used yet
+func newSessions(token string) *sessions {
+	s := &sessions{open: otter.Must(&otter.Options[[sha256.Size]byte, User]{
+		MaximumSize: mostSessions, ExpiryCalculator: otter.ExpiryWriting[[sha256.Size]byte, User](sessionTime),
+	})}
+	if token != "" {
+		s.token.Store(&token)
+	}
+	return s
 }
 
 // redeem reports whether a token is the one that signs in once. The first visitor who has it uses it up.
 func (s *sessions) redeem(token string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
-		return false
-	}
-	s.token = ""
-	return true
+	of := s.token.Load()
+	return of != nil && subtle.ConstantTimeCompare([]byte(token), []byte(*of)) == 1 && s.token.CompareAndSwap(of, nil)
 }
 
 // begin returns the secret of a new session.
 func (s *sessions) begin(u User) string {
 	secret := rand.Text() + rand.Text()
-	now := s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.open) >= mostSessions {
-		delete(s.open, slices.MinFunc(slices.Collect(maps.Keys(s.open)), func(a, b string) int { return s.open[a].ends.Compare(s.open[b].ends) }))
-	}
-	s.open[hashed(secret)] = session{u, now.Add(sessionTime)}
+	s.open.Set(sha256.Sum256([]byte(secret)), u)
 	return secret
 }
 
@@ -76,23 +66,14 @@ func (s *sessions) user(r *http.Request) (User, bool) {
 	if err != nil {
 		return User{}, false
 	}
-	s.mu.Lock()
-	of, ok := s.open[hashed(cookie.Value)]
-	s.mu.Unlock()
-	return of.user, ok && s.now().Before(of.ends) && (of.user.Valid == nil || of.user.Valid())
+	u, ok := s.open.GetIfPresent(sha256.Sum256([]byte(cookie.Value)))
+	return u, ok && (u.Valid == nil || u.Valid())
 }
 
 func (s *sessions) end(r *http.Request) {
 	if cookie, err := r.Cookie(cookieName(r)); err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.open, hashed(cookie.Value))
+		s.open.Invalidate(sha256.Sum256([]byte(cookie.Value)))
 	}
-}
-
-func hashed(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return string(sum[:])
 }
 
 type handle func(w http.ResponseWriter, r *http.Request, u User)
