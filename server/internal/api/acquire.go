@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,14 +56,13 @@ func leaseTime(path, text string) (time.Duration, error) {
 // idempotencyKey returns the name by which the limiter remembers the field Idempotency-Key of a caller; "" without it. Two callers
 // with the same key are apart.
 func (c *call) idempotencyKey() (string, error) {
-	const name, longest = "Idempotency-Key", 255
+	const name = "Idempotency-Key"
 	values := c.r.Header.Values(name)
 	if len(values) == 0 {
 		return "", nil
 	}
 	key := values[0]
-	printable := !slices.ContainsFunc([]byte(key), func(b byte) bool { return b < ' ' || b > '~' })
-	if len(values) > 1 || key == "" || len(key) > longest || !printable {
+	if len(values) > 1 || len(key) > 255 || !matches(`^[ -~]+$`, key) {
 		return "", invalid(name, key, "must be one text of 1 to 255 printable ASCII characters")
 	}
 	sum := sha256.Sum256([]byte(c.caller.Name + "\x00" + key))

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -148,8 +149,8 @@ func New(callers []Caller, defaultNamespace string, now func() time.Time) (*Call
 		if len(p.namespaces) == 0 {
 			p.namespaces = []string{defaultNamespace}
 		}
-		if rule := checkName(c.Name); rule != "" {
-			return refuse("name", c.Name, rule)
+		if !callerName.MatchString(c.Name) {
+			return refuse("name", c.Name, "must have 1 to 128 printable ASCII characters without spaces")
 		}
 		for _, name := range c.Roles {
 			role, ok := roleNames[name]
@@ -189,18 +190,7 @@ func New(callers []Caller, defaultNamespace string, now func() time.Time) (*Call
 	return all, nil
 }
 
-func checkName(name string) string {
-	const rule = "must have 1 to 128 printable ASCII characters without spaces"
-	if name == "" || len(name) > 128 {
-		return rule
-	}
-	for i := range len(name) {
-		if name[i] <= ' ' || name[i] > '~' {
-			return rule
-		}
-	}
-	return ""
-}
+var callerName = regexp.MustCompile(`^[!-~]{1,128}$`)
 
 // IsLoopback reports whether a host, with or without a port, names the loopback. Another name could be a web page's, whose address has
 // changed.

@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,6 @@ const (
 	MaxSize     = 4096 // bytes of a token
 	MaxLeases   = 16   // in one token
 	MinSecret   = 32   // bytes of the secret of a key
-	maxKeyID    = 32
 	prefix      = "zl1."
 	macSize     = sha256.Size
 	macTextSize = (macSize*8 + 5) / 6
@@ -89,8 +89,8 @@ func NewSigner(keys ...Key) (*Signer, error) {
 	s := &Signer{sign: keys[0], keys: make(map[string][]byte, len(keys))}
 	for i, k := range keys {
 		field := "keys[" + strconv.Itoa(i) + "]"
-		if err := checkKeyID(field+" id", k.ID); err != nil {
-			return nil, err
+		if !keyID.MatchString(k.ID) {
+			return nil, fmt.Errorf("token: invalid %s id %q: must have 1 to 32 lower-case letters, digits and dashes", field, k.ID)
 		}
 		if len(k.Secret) < MinSecret {
 			return nil, fmt.Errorf("token: invalid %s secret of %d bytes: must have at least %d bytes", field, len(k.Secret), MinSecret)
@@ -103,17 +103,7 @@ func NewSigner(keys ...Key) (*Signer, error) {
 	return s, nil
 }
 
-func checkKeyID(field, id string) error {
-	ok := id != "" && len(id) <= maxKeyID
-	for i := range len(id) {
-		b := id[i]
-		ok = ok && (b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-')
-	}
-	if !ok {
-		return fmt.Errorf("token: invalid %s %q: must have 1 to %d lower-case letters, digits and dashes", field, id, maxKeyID)
-	}
-	return nil
-}
+var keyID = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 // Sign returns the token of claims. Claims whose token would be longer than [MaxSize] are an error: the leases are of too many buckets
 // and limits. It does no I/O.
