@@ -53,6 +53,4 @@ func ByHeader(name string) Key {
 }
 
 // For charges every call to one entity, as clients do.
-func For(entity string) Key {
-	return func(http.Header) (string, error) { return entity, nil }
-}
+func For(entity string) Key { return func(http.Header) (string, error) { return entity, nil } }

@@ -243,9 +243,7 @@ type overlay struct {
 	Replace map[string]string
 }
 
-func newOverlay(t *testing.T) *overlay {
-	return &overlay{t.TempDir(), map[string]string{}}
-}
+func newOverlay(t *testing.T) *overlay { return &overlay{t.TempDir(), map[string]string{}} }
 
 // root returns the directory of the module.
 func root(t *testing.T) string {

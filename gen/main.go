@@ -27,9 +27,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/source"
 )
 
-func main() {
-	os.Exit(run(os.Args[1:], os.Stderr))
-}
+func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
 
 // run is the command; it returns the exit code.
 func run(args []string, stderr io.Writer) int {

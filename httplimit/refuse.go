@@ -146,9 +146,7 @@ func ProblemOf(err error) Problem {
 // Retry-After, in seconds, rounded up. A request above the capacity of a limit, or of a prepaid limit until it is topped up, has
 // x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a key that is missing or
 // wrong.
-func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
-	refuse(w, err, ProblemOf(err))
-}
+func Refuse(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err, ProblemOf(err)) }
 
 // refuse is Refuse with the body of the answer.
 func refuse(w http.ResponseWriter, err error, p Problem) {

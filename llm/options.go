@@ -276,9 +276,7 @@ func WithCheck(check func(*http.Request, Call) error) Option {
 // WithFields adds the fields RateLimit-Policy and RateLimit to answers, and to the refusals of [WithResponses]. They
 // describe the limits of the call, in place of fields that the provider may have sent. A limit of [WithPrices], and
 // one named usd, has the unit nano-usd, and another one that is not of requests has tokens.
-func WithFields() Option {
-	return func(c *config) { c.fields = new(fields.Format) }
-}
+func WithFields() Option { return func(c *config) { c.fields = new(fields.Format) } }
 
 // WithLearning keeps the bucket of an account, for each resource asked, from being above the provider's remaining
 // figure. The difference is charged, and never given back. A response of status 429 empties the bucket until the time

@@ -61,9 +61,7 @@ type budget struct {
 }
 
 // leftAfter returns the rest after calls have taken so much in all.
-func (b *budget) leftAfter(taken int64) int64 {
-	return max(0, b.left-max(0, taken-b.known))
-}
+func (b *budget) leftAfter(taken int64) int64 { return max(0, b.left-max(0, taken-b.known)) }
 
 // news is what responses said about a model.
 type news struct {

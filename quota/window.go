@@ -241,9 +241,7 @@ type mark struct {
 }
 
 // sameDay reports whether the day in which m was made is still running.
-func (w *window) sameDay(m mark) bool {
-	return w.usage.DayRequests > 0 && w.days == m.day
-}
+func (w *window) sameDay(m mark) bool { return w.usage.DayRequests > 0 && w.days == m.day }
 
 // settle replaces the tokens of an entry where they still count. before has all recorded tokens.
 func (w *window) settle(m mark, before, input, output int64) {

@@ -22,9 +22,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-func manager(s *cfn.Service) *stack.Manager {
-	return stack.New(s.Clients(), stack.WithPoll(0))
-}
+func manager(s *cfn.Service) *stack.Manager { return stack.New(s.Clients(), stack.WithPoll(0)) }
 
 var code = &stack.Code{Zip: []byte("a zip"), Architecture: "arm64"}
 

@@ -48,9 +48,7 @@ func (c LimitCapacity) Utilization() float64 {
 }
 
 // Limit returns where a limit stands, by its name; false when no bucket has it.
-func (c Capacity) Limit(name string) (LimitCapacity, bool) {
-	return limitNamed(c.Limits, name)
-}
+func (c Capacity) Limit(name string) (LimitCapacity, bool) { return limitNamed(c.Limits, name) }
 
 // Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, and reports which part of all
 // buckets these are. It reads them page by page, and keeps only the sums. It costs as much, and half a read unit more

@@ -233,9 +233,7 @@ func (l *RateLimiter) check(invalid error) error {
 
 // configsOf returns how many configs belong to a number of buckets. Each bucket has three of the entity's, and one of the
 // resource, which other buckets share. All have that of the system.
-func configsOf(buckets int) int {
-	return 4*min(buckets, math.MaxInt/4-1) + 1
-}
+func configsOf(buckets int) int { return 4*min(buckets, math.MaxInt/4-1) + 1 }
 
 // A levelCache is a cache of otter. It is an interface, so that importers of this package do not compile otter again.
 // Each of them instantiates a generic type in the fields of a RateLimiter, which takes longer than most of them.

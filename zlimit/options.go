@@ -141,9 +141,7 @@ func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configT
 // several processes do not get in one another's way. In return up to the refill of δ may be admitted beyond the ideal
 // bucket, once per time that the bucket is full. The default is a hundredth of the shortest time in which a limit of
 // the bucket fills up, at most a second; 0 is exact. It must be whole milliseconds.
-func WithFreshness(d time.Duration) Option {
-	return func(o *options) { o.freshness = d }
-}
+func WithFreshness(d time.Duration) Option { return func(o *options) { o.freshness = d } }
 
 // WithFailurePolicy sets what happens to requests while the store is unavailable, if neither the request nor the stored
 // limits decide: see [Config]. The default is [PolicyBlock]. A stored policy counts as this process last saw it. A

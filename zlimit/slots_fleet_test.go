@@ -81,9 +81,7 @@ func (f *slotFleet) start(skew time.Duration) *slotProcess {
 }
 
 // end ends a process in good order.
-func (p *slotProcess) end() {
-	check.Error(p.fleet.tb, "Close()", p.limiter.Close())
-}
+func (p *slotProcess) end() { check.Error(p.fleet.tb, "Close()", p.limiter.Close()) }
 
 // travel sends a call to the store and back. The reply may be lost, and so may the call, which may also come late, when no one waits for it
 // any more.

@@ -41,9 +41,7 @@ type LimitUsage struct {
 }
 
 // Limit returns the usage of a limit by its name; false when there is none.
-func (s Summary) Limit(name string) (LimitUsage, bool) {
-	return limitNamed(s.Limits, name)
-}
+func (s Summary) Limit(name string) (LimitUsage, bool) { return limitNamed(s.Limits, name) }
 
 // ofAll reports whether a query is over all entities, so that its sum must count each request once.
 func (q *UsageQuery) ofAll() bool { return q.Entity == "" }

@@ -180,9 +180,7 @@ func (l *RateLimiter) takeAtEdges(
 }
 
 // isUndecided reports whether a request had no time to be decided, and took nothing.
-func isUndecided(err error) bool {
-	return errors.Is(err, errUndecided) && !protocol.IsUnknown(err)
-}
+func isUndecided(err error) bool { return errors.Is(err, errUndecided) && !protocol.IsUnknown(err) }
 
 // clockPause is how long a caller sleeps before it asks again that needs the time of the store better than it is known.
 const clockPause = time.Second

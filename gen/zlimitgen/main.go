@@ -27,9 +27,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/declaration"
 )
 
-func main() {
-	os.Exit(run(os.Args[1:], os.Getenv("GOPACKAGE"), os.Stderr))
-}
+func main() { os.Exit(run(os.Args[1:], os.Getenv("GOPACKAGE"), os.Stderr)) }
 
 const usage = `usage: zlimitgen [-limits FILE] [-out FILE] [-package NAME] [-check]
 

@@ -159,9 +159,7 @@ func (c *Config) stamp(s *State, now int64) int64 {
 
 // Align plans a write that applies the config to an item at a time and takes nothing. So a change of limits takes effect even if
 // no demand is admitted.
-func (p *Plan) Align(s *State, c *Config, now int64) {
-	p.Decide(s, c, &Demand{}, now)
-}
+func (p *Plan) Align(s *State, c *Config, now int64) { p.Decide(s, c, &Demand{}, now) }
 
 // Writes reports whether the plan is one to be written.
 func (p *Plan) Writes() bool { return p.Kind > Crowded }

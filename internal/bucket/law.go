@@ -18,13 +18,9 @@ type rule struct {
 	windows                  *calendar.Windows
 }
 
-func (l *Limit) rule() rule {
-	return rule{l.Capacity, l.RefillAmount, l.RefillPeriod, l.Windows()}
-}
+func (l *Limit) rule() rule { return rule{l.Capacity, l.RefillAmount, l.RefillPeriod, l.Windows()} }
 
-func (p *Params) rule() rule {
-	return rule{p.Capacity, p.RefillAmount, p.RefillPeriod, p.Windows}
-}
+func (p *Params) rule() rule { return rule{p.Capacity, p.RefillAmount, p.RefillPeriod, p.Windows} }
 
 // at returns the parameters that hold at a time, the time from which they hold, and the time at which they end.
 func (r rule) at(t int64) (now rule, from, to int64) {

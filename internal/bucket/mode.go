@@ -43,9 +43,7 @@ func (d *Demand) Foreseen(limits ...string) Demand {
 }
 
 // Bypassing returns the demand of which all amounts are counted alone.
-func (d *Demand) Bypassing() Demand {
-	return d.counting(func(*Amount) bool { return true })
-}
+func (d *Demand) Bypassing() Demand { return d.counting(func(*Amount) bool { return true }) }
 
 // counting returns the demand with some of its amounts counted alone.
 func (d *Demand) counting(is func(*Amount) bool) Demand {

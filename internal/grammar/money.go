@@ -53,9 +53,7 @@ func FormatAmount(limit string, n int64) string {
 }
 
 // AmountText returns an amount of a limit for people: a number of tokens, or dollars if the limit is in money, such as $12.5.
-func AmountText(limit string, n int64) string {
-	return withDollar(limit, FormatAmount(limit, n))
-}
+func AmountText(limit string, n int64) string { return withDollar(limit, FormatAmount(limit, n)) }
 
 // ThousandthsText is AmountText for an amount that is counted in thousandths of a token.
 func ThousandthsText(limit string, n int64) string {

@@ -26,17 +26,10 @@ type Cut struct {
 }
 
 // CutOf returns the cut of a budget in its running period, and false if there is none, or usage shows that it took nothing. Where usage is not sure,
-// Missing is the least. It costs what
-// [Raised] costs, and the reads of [zlimit.UsageService.Completeness].
+// Missing is the least. It costs what [Raised] costs, and the reads of [zlimit.UsageService.Completeness].
 func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (c Cut, is bool, err error) {
-	since, ok := began(s, now)
-	if !ok {
-		return c, false, nil
-	}
-	p := New(l, s.Resource)
-	p.since = since
-	ids, all, err := p.terms(ctx, s, since, now)
-	if err != nil {
+	p, ids, all, err := inPeriod(ctx, l, s, now)
+	if p == nil || err != nil {
 		return c, false, err
 	}
 	if c, is = cutIn(all, s, now); !is {
@@ -44,7 +37,7 @@ func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now tim
 	}
 	added := 0.0
 	for _, id := range ids {
-		more, err := p.added(ctx, id, s, since, c.ended)
+		more, err := p.added(ctx, id, s, c.ended)
 		if err != nil {
 			return c, false, err
 		}
@@ -55,12 +48,12 @@ func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now tim
 		return c, false, nil
 	}
 	complete, err := l.Usage.Completeness(ctx)
-	if err != nil || complete.To.Before(now.Add(-maxLag)) || !complete.To.After(c.Until) || len(complete.Within(since, complete.To)) > 0 {
+	if err != nil || complete.To.Before(now.Add(-maxLag)) || !complete.To.After(c.Until) || len(complete.Within(p.since, complete.To)) > 0 {
 		c.Missing = 0
 		return c, err == nil, err
 	}
 	c.Counted = complete.To
-	used, unsure, err := p.used(ctx, ids, s, since, now)
+	used, unsure, err := p.used(ctx, ids, s, now)
 	if err != nil {
 		return c, false, err
 	}
@@ -69,13 +62,13 @@ func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now tim
 	return c, c.Missing+c.Unsure > 0, nil
 }
 
-// added returns what top-ups and resets of a bucket have added to a limit in a time, tokens. Later ones make up for the cut.
-func (p *Past) added(ctx context.Context, entity string, s *zlimit.Status, since, until time.Time) (sum float64, err error) {
+// added returns what top-ups and resets of a bucket have added to a limit in the period, until a time, in tokens. Later ones make up for the cut.
+func (p *Past) added(ctx context.Context, entity string, s *zlimit.Status, until time.Time) (sum float64, err error) {
 	events, err := p.all(ctx, entity)
 	for i := range events {
 		e := &events[i]
 		isManual := e.Action == zlimit.ActionBucketToppedUp || e.Action == zlimit.ActionBucketReset
-		if !isManual || e.Resource != s.Resource || e.Time.Before(since) {
+		if !isManual || e.Resource != s.Resource || e.Time.Before(p.since) {
 			continue
 		}
 		more := 0.0

@@ -34,14 +34,8 @@ func (r Raise) Known() bool { return r.Least == r.Most }
 // An entity that is the new ID of another one has had the budget of that one before. It costs the queries of [Past.History] for the events since
 // the period began, a read of the record, and for a raised budget the hours of its usage since then, or the buckets of the entity.
 func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (r Raise, raised bool, err error) {
-	since, ok := began(s, now)
-	if !ok {
-		return r, false, nil
-	}
-	p := New(l, s.Resource)
-	p.since = since
-	ids, all, err := p.terms(ctx, s, since, now)
-	if err != nil {
+	p, ids, all, err := inPeriod(ctx, l, s, now)
+	if p == nil || err != nil {
 		return r, false, err
 	}
 	if len(all) == 0 || all[0].Limit == nil || all[0].Limit.Capacity >= s.Limit.Capacity || all[0].Limit.Windows != "" {
@@ -49,7 +43,7 @@ func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now ti
 	}
 	all = append(all, Stretch{Limit: &s.Limit})
 	left := s.Available - s.Carried - s.Granted
-	used, unsure, err := p.used(ctx, ids, s, since, now)
+	used, unsure, err := p.used(ctx, ids, s, now)
 	if err != nil {
 		return r, false, err
 	}
@@ -68,16 +62,23 @@ const RotatedFrom = "rotated_from"
 // maxIDs bounds how many IDs of one entity are looked at.
 const maxIDs = 8
 
-// terms returns the IDs of an entity since a time, the last one first, and what a budget was in that time.
-func (p *Past) terms(ctx context.Context, s *zlimit.Status, since, now time.Time) (ids []string, all []Stretch, err error) {
+// inPeriod returns the past of a budget since its running period began, nil for a limit without one. It also returns the IDs that the entity
+// had since then, the last one first, and what the budget was.
+func inPeriod(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (p *Past, ids []string, all []Stretch, err error) {
+	since, ok := began(s, now)
+	if !ok {
+		return nil, nil, nil, nil
+	}
+	p = New(l, s.Resource)
+	p.since = since
 	for id, until := s.Entity, now; ; {
 		h, err := p.History(ctx, id, s.Resource)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		e, err := p.limiter.Entities.Get(ctx, id)
 		if err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		former, from := e.Metadata[RotatedFrom], since
 		if former != "" && e.CreatedAt.After(since) && len(ids) < maxIDs {
@@ -87,7 +88,7 @@ func (p *Past) terms(ctx context.Context, s *zlimit.Status, since, now time.Time
 		}
 		ids, all = append(ids, id), append(h.Stretches(s.Limit.Name, from, until), all...)
 		if former == "" {
-			return ids, all, nil
+			return p, ids, all, nil
 		}
 		id, until = former, from.Add(time.Second) // the record has whole seconds
 	}
@@ -151,11 +152,11 @@ func nearest(all []Stretch, amount float64) (capacity int64) {
 	return capacity
 }
 
-// used returns what the IDs of an entity consumed of a limit since a time, in tokens, as far as aggregators have counted. They count by hours: unsure is
+// used returns what the IDs of an entity consumed of a limit since its period began, in tokens, as far as aggregators have counted. They count by hours: unsure is
 // the part of the hour in which a time within one is, so that some of it may be from before. There was none before a session of an hour or more if
 // nothing was used in the hours in which one that ended meanwhile would have begun.
-func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, since, now time.Time) (sum, unsure float64, err error) {
-	first := zlimit.WindowHourly.Start(since)
+func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, now time.Time) (sum, unsure float64, err error) {
+	first := zlimit.WindowHourly.Start(p.since)
 	from, before := first, s.Limit.Session < time.Hour
 	if !before {
 		from = zlimit.WindowHourly.Start(first.Add(-s.Limit.Session))
@@ -171,7 +172,7 @@ func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, since, 
 				before = before || n != 0
 				continue
 			}
-			if sum += n; snapshot.Start.Before(since) {
+			if sum += n; snapshot.Start.Before(p.since) {
 				unsure += max(n, 0)
 			}
 		}

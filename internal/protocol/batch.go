@@ -74,6 +74,4 @@ func (tk *levelTaker) writeTogether(ctx context.Context, q *queue[*claim], waite
 }
 
 // undo implements [writer]: it gives back the tokens of a caller that gave up.
-func (tk *levelTaker) undo(ctx context.Context, c *claim) {
-	tk.refunds.giveBack(ctx, c.to)
-}
+func (tk *levelTaker) undo(ctx context.Context, c *claim) { tk.refunds.giveBack(ctx, c.to) }

@@ -240,9 +240,7 @@ func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, erro
 // Statuses calls a function with the limits of each level of a receipt, as this process last saw them, with the amounts taken as
 // requested. The list is valid during the call. It makes no call of the store, and allocates nothing for a receipt of
 // one shard.
-func (e *Engine) Statuses(r *Receipt, report func(LevelStatus)) {
-	e.judge.reportTaken(r, report)
-}
+func (e *Engine) Statuses(r *Receipt, report func(LevelStatus)) { e.judge.reportTaken(r, report) }
 
 // StatusesSince returns the limits of each bucket of a receipt, also of one that was read from data. It reads the buckets that were not
 // seen since an epoch.

@@ -239,9 +239,7 @@ func (r *Receipt) roundOf(end int) (first int) {
 func isSameLevel(a, b levelReceipt) bool { return a.isOf(b.bucket) && a.position == b.position }
 
 // isOf reports whether a level receipt is of a bucket, which the engine may have forgotten and seen again.
-func (t *levelReceipt) isOf(b *Bucket) bool {
-	return t.bucket.is(b)
-}
+func (t *levelReceipt) isOf(b *Bucket) bool { return t.bucket.is(b) }
 
 // totalOf returns the tokens of a bucket in several receipts.
 func totalOf(receipts []levelReceipt, b *Bucket) (total []bucket.Amount, err error) {

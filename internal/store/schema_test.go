@@ -20,9 +20,7 @@ var table = Table{
 	TTL: "ttl",
 }
 
-func schema(tb testing.TB) *Schema {
-	return check.Call(NewSchema(table)).Must(tb, "NewSchema()")
-}
+func schema(tb testing.TB) *Schema { return check.Call(NewSchema(table)).Must(tb, "NewSchema()") }
 
 var key = Key{"p", "s"}
 

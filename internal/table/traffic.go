@@ -75,9 +75,7 @@ func (t *traffic) enough() int64 {
 }
 
 // silence returns the time without an answer after which the store is silent.
-func (t *traffic) silence() time.Duration {
-	return min(max(t.least, t.long()), t.timeout)
-}
+func (t *traffic) silence() time.Duration { return min(max(t.least, t.long()), t.timeout) }
 
 // long returns a time that is much longer than calls took recently.
 func (t *traffic) long() time.Duration {

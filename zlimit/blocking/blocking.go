@@ -17,9 +17,7 @@ const defaultTimeout = callTimeout(DefaultTimeout)
 
 // Wrap returns the facade of an existing limiter, so that code with and without contexts shares it. Closing either
 // closes both.
-func Wrap(core *zlimit.RateLimiter) *RateLimiter {
-	return newRateLimiter(core, defaultTimeout)
-}
+func Wrap(core *zlimit.RateLimiter) *RateLimiter { return newRateLimiter(core, defaultTimeout) }
 
 // Within returns the same limiter with another timeout, which holds for its services and leases, too. A timeout of
 // 0 is none, for work without a known end such as [NamespaceService.Purge]. Closing either closes both. It does no I/O,

@@ -14,9 +14,7 @@ import (
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(enginetest.With(m))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 
 // forEachStore runs a test on every kind of store, with limits of 10 and 1,000 tokens a minute.
 func forEachStore(t *testing.T, test func(t *testing.T, l *RateLimiter)) {

@@ -111,9 +111,7 @@ func (d *stackData) GlobalIndexes() (names []string) {
 }
 
 // Changes is the filter for changes of a record.
-func (d *stackData) Changes(record string) (string, error) {
-	return d.filter(record, nil)
-}
+func (d *stackData) Changes(record string) (string, error) { return d.filter(record, nil) }
 
 // Expiries is the filter for items of a record that expired.
 func (d *stackData) Expiries(record string) (string, error) {

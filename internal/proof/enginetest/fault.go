@@ -406,6 +406,4 @@ func readRequest(request *http.Request) ([]byte, error) {
 }
 
 // netError is an error as package net returns it.
-func netError(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Err: err}
-}
+func netError(op string, err error) error { return &net.OpError{Op: op, Net: "tcp", Err: err} }

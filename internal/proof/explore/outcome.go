@@ -294,9 +294,7 @@ func (w *witness) balance() {
 
 // owes reports whether a rejected or failed request has tokens still to give back: the store refused them for now, and
 // may take them later.
-func (r *running) owes(at account, gone int) bool {
-	return r.mayOwe(at, gone) && r.unknown == 0
-}
+func (r *running) owes(at account, gone int) bool { return r.mayOwe(at, gone) && r.unknown == 0 }
 
 // mayOwe is owes also for a request with a write that is unknown, which no one gives back: its other writes may be due.
 func (r *running) mayOwe(at account, gone int) bool {

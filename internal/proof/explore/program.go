@@ -44,9 +44,7 @@ type Initial struct {
 }
 
 // chain returns an entity and those that it cascades to.
-func (w *Initial) chain(entity string) []string {
-	return ancestry(w.parents()).chain(entity)
-}
+func (w *Initial) chain(entity string) []string { return ancestry(w.parents()).chain(entity) }
 
 // An Actor is a goroutine of a process, with its operations.
 type Actor struct {

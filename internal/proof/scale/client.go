@@ -48,9 +48,7 @@ func (b *attemptBudget) add(tokens int64) {
 }
 
 // Client returns a client for another process.
-func (t *Table) Client() *Client {
-	return &Client{Table: t}
-}
+func (t *Table) Client() *Client { return &Client{Table: t} }
 
 // Ping is a read of one of many keys.
 func (c *Client) Ping(ctx context.Context) error {

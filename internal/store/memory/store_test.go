@@ -23,9 +23,7 @@ func open(tb testing.TB, options ...memory.Option) *memory.Store {
 	return s
 }
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
-}
+func TestStore(t *testing.T) { storetest.Run(t, func(t *testing.T) store.Store { return open(t) }) }
 
 func TestStream(t *testing.T) {
 	storetest.RunStream(t, func(t *testing.T) store.Store { return open(t) })

@@ -114,9 +114,7 @@ type decoder struct {
 	failed bool
 }
 
-func (d *decoder) fail() {
-	d.failed, d.rest = true, ""
-}
+func (d *decoder) fail() { d.failed, d.rest = true, "" }
 
 func (d *decoder) byte() byte {
 	if d.rest == "" {

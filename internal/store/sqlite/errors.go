@@ -21,9 +21,7 @@ func code(err error) int {
 }
 
 // isBusy reports whether another connection's lock stopped a statement.
-func isBusy(err error) bool {
-	return err != nil && code(err) == lib.SQLITE_BUSY
-}
+func isBusy(err error) bool { return err != nil && code(err) == lib.SQLITE_BUSY }
 
 // An invalid is the error of a write that is at fault itself.
 type invalid struct{ error }

@@ -7,6 +7,4 @@ import (
 )
 
 // Identity returns the name of the user of the operating system that the process runs as.
-func (*Store) Identity(context.Context) (string, error) {
-	return store.CurrentUser()
-}
+func (*Store) Identity(context.Context) (string, error) { return store.CurrentUser() }

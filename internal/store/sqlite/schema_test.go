@@ -52,9 +52,7 @@ func explain(t *testing.T, c *conn, text string, args int) []string {
 	return lines
 }
 
-func closing(t *testing.T, c io.Closer) {
-	check.Error(t, "Close()", c.Close())
-}
+func closing(t *testing.T, c io.Closer) { check.Error(t, "Close()", c.Close()) }
 
 // TestQueriesUseTheirIndex pins the plans: a search in the right index, in its order, without a sort.
 func TestQueriesUseTheirIndex(t *testing.T) {

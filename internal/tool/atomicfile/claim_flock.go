@@ -10,9 +10,7 @@ import (
 // claim locks a file for as long as it is open. The system ends the lock of a
 // process that is killed. Where a file system has no locks, the file is not
 // claimed.
-func claim(f *os.File) {
-	_ = flock(f, syscall.LOCK_EX)
-}
+func claim(f *os.File) { _ = flock(f, syscall.LOCK_EX) }
 
 // publish gives a file its name and closes it: in this order, since without its
 // lock it would be taken for a leftover.

@@ -29,9 +29,7 @@ Environment variables replace what the file says: ZLIMITD_STORE,
 ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP.
 `
 
-func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
-}
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr)) }
 
 // run runs the command, and returns its exit code: 0, 1 for a failure, 2 for wrong usage, 3 for a check with warnings.
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {

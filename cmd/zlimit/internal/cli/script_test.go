@@ -19,9 +19,7 @@ import (
 
 // TestScripts runs every command in this process, as a shell would. `zlimit` must succeed, and `! zlimit` must fail.
 // `exits N` asks for the code of the last command, and `idof NAME` sets $ID to the ID of a deleted namespace.
-func TestScripts(t *testing.T) {
-	testscript.Run(t, scripts("testdata/script", ""))
-}
+func TestScripts(t *testing.T) { testscript.Run(t, scripts("testdata/script", "")) }
 
 // TestScriptsOnEveryStore runs the same scripts on a table, and in its long form on a file as well.
 func TestScriptsOnEveryStore(t *testing.T) {

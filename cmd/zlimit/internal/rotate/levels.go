@@ -27,6 +27,14 @@ func (r *rotator) levels(ctx context.Context, entity string) (map[string]zlimit.
 	return levels, nil
 }
 
+// bothLevels returns the levels of the old entity and of the new one.
+func (r *rotator) bothLevels(ctx context.Context) (from, to map[string]zlimit.Stored, err error) {
+	if from, err = r.levels(ctx, r.done.From); err == nil {
+		to, err = r.levels(ctx, r.done.To)
+	}
+	return from, to, err
+}
+
 // planLevels reports the levels of the old entity, and what is not copied of them.
 func (r *rotator) planLevels(ctx context.Context) error {
 	levels, err := r.levels(ctx, r.done.From)
@@ -76,11 +84,7 @@ func (r *rotator) leave(ctx context.Context) error {
 
 // copyLevels gives the new entity the limits of the old one.
 func (r *rotator) copyLevels(ctx context.Context) error {
-	from, err := r.levels(ctx, r.done.From)
-	if err != nil {
-		return err
-	}
-	to, err := r.levels(ctx, r.done.To)
+	from, to, err := r.bothLevels(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,11 +150,7 @@ func (r *rotator) disable(ctx context.Context, resource string) error {
 // copySwitches gives the levels of the new entity the switches of the old one. The default comes last, from which on the new one serves
 // requests, and its buckets are marked with that. A level of the old entity that was bypassed is suspended once the new one has its switch.
 func (r *rotator) copySwitches(ctx context.Context) error {
-	from, err := r.levels(ctx, r.done.From)
-	if err != nil {
-		return err
-	}
-	to, err := r.levels(ctx, r.done.To)
+	from, to, err := r.bothLevels(ctx)
 	if err != nil {
 		return err
 	}

@@ -187,8 +187,6 @@ func cycleOf(l *zlimit.Limit) string {
 	return cycle
 }
 
-func hasBudget(limits []zlimit.Limit) bool {
-	return slices.ContainsFunc(limits, isBudget)
-}
+func hasBudget(limits []zlimit.Limit) bool { return slices.ContainsFunc(limits, isBudget) }
 
 func isBudget(l zlimit.Limit) bool { return l.Name == grammar.Money }
