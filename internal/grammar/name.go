@@ -48,6 +48,14 @@ func CheckName(name string) string {
 	return ""
 }
 
+// ShellWord returns the name of an entity or of a resource as one word of a command line: a name may hold "|", and begin with "~".
+func ShellWord(name string) string {
+	if strings.HasPrefix(name, "~") || strings.Contains(name, "|") {
+		return "'" + name + "'"
+	}
+	return name
+}
+
 const (
 	maxLimitName   = 64
 	limitNameBytes = "_.-"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -83,11 +84,15 @@ func (p *place) refuse(format string, args ...any) error {
 }
 
 func (p *place) becoming() error {
-	return p.refuse("is becoming the new ID of %s, and gets what that has: run zlimit entity rotate %s %s first", p.from, p.from, p.entity)
+	return p.refuse("is becoming the new ID of %s, and gets what that has: run %s first", p.from, rotation(p.from, p.entity))
 }
 
 func (p *place) getting() error {
-	return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first, and name %s then", p.to, p.entity, p.to, p.to)
+	return p.refuse("is getting the new ID %s: run %s first, and name %s then", p.to, rotation(p.entity, p.to), p.to)
+}
+
+func rotation(from, to string) string {
+	return "zlimit entity rotate " + grammar.ShellWord(from) + " " + grammar.ShellWord(to)
 }
 
 func (p *place) has() error { return p.refuse("has the new ID %s: name that one", p.to) }
@@ -163,8 +168,7 @@ func CheckServe(ctx context.Context, l *zlimit.RateLimiter, entity string) error
 	case p.done():
 		return p.refuse("has the new ID %s, and both would spend the budget: name %s; zlimit limits with --although-rotated serves %s as well", p.to, p.to, p.entity)
 	default:
-		return p.refuse("is getting the new ID %s: run zlimit entity rotate %s %s first; zlimit limits with --although-rotated serves %s meanwhile",
-			p.to, p.entity, p.to, p.entity)
+		return p.refuse("is getting the new ID %s: run %s first; zlimit limits with --although-rotated serves %s meanwhile", p.to, rotation(p.entity, p.to), p.entity)
 	}
 }
 

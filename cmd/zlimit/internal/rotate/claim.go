@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -54,7 +55,7 @@ func (r *rotator) unclaimed() error {
 // taken returns the error of a new ID that is in use. An old entity whose rotation has begun needs the note of it removed for another ID.
 func (r *rotator) taken(reason string) error {
 	if r.old.Metadata[ToKey] != "" {
-		reason += fmt.Sprintf(", after zlimit entity update %s --without %s", r.done.From, ToKey)
+		reason += fmt.Sprintf(", after zlimit entity update %s --without %s", grammar.ShellWord(r.done.From), ToKey)
 	}
 	return &zlimit.ValidationError{Field: "new entity", Value: r.done.To, Reason: reason}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -51,7 +52,7 @@ func (c *Cut) Line() string {
 		c.From.UTC().Format(minutes), c.Until.UTC().Format(minutes))
 	if c.Counted.IsZero() {
 		return line + fmt.Sprintf("may have cut what is left: zlimit available %s %s says how much "+
-			"once an aggregator has counted the usage until then", c.Entity, c.Resource)
+			"once an aggregator has counted the usage until then", grammar.ShellWord(c.Entity), grammar.ShellWord(c.Resource))
 	}
 	used, took, counted := amount(c.Used), "what the cut took", c.Counted.UTC().Format(time.RFC3339)
 	if c.Unsure > 0 {

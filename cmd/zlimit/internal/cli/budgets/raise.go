@@ -25,8 +25,8 @@ type topUp struct {
 // topUpLine returns a command that adds an amount to a bucket once, however often it is run: its operation is named after the change at a time that it
 // makes up for.
 func topUpLine(entity, resource, limit string, amount int64, after string, at time.Time) string {
-	return fmt.Sprintf("zlimit bucket top-up %s %s --add %s=%s --operation %s-%s-%s", entity, resource, limit, grammar.FormatAmount(limit, amount),
-		after, limit, at.UTC().Format("20060102T150405Z"))
+	return fmt.Sprintf("zlimit bucket top-up %s %s --add %s=%s --operation %s-%s-%s", grammar.ShellWord(entity), grammar.ShellWord(resource),
+		limit, grammar.FormatAmount(limit, amount), after, limit, at.UTC().Format("20060102T150405Z"))
 }
 
 // raise returns the top-up that brings the running period to a raised quota, nil if the period has it already, or has other times than

@@ -187,7 +187,8 @@ func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (changes []cha
 		case r.Within == "":
 			outside = append(outside, r)
 		case r.Within != c.resource:
-			return nil, shell.Usagef("team set: --model %s lies within %s; zlimit resource put %[1]s --within %[3]s changes that", model, r.Within, c.resource)
+			return nil, shell.Usagef("team set: --model %s lies within %s; zlimit resource put %s --within %s changes that",
+				model, r.Within, grammar.ShellWord(model), grammar.ShellWord(c.resource))
 		}
 	}
 	if err := c.record(ctx, l); err != nil {
@@ -238,7 +239,8 @@ func (c *change) member(ctx context.Context, l *zlimit.RateLimiter, key string) 
 	case err != nil:
 		return e, err
 	case e.ParentID != "" && e.ParentID != c.team:
-		return e, shell.Usagef("team set: --key %s belongs to %s; zlimit entity move %[1]s --parent %[3]s moves it", key, e.ParentID, c.team)
+		return e, shell.Usagef("team set: --key %s belongs to %s; zlimit entity move %s --parent %s moves it",
+			key, e.ParentID, grammar.ShellWord(key), grammar.ShellWord(c.team))
 	}
 	return e, nil
 }
