@@ -118,7 +118,7 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 			}
 			return unlessRefused(known)
 		}
-		if c.triedOfLate(last) {
+		if c.triedRecently(last) {
 			c.readLater(ctx, b, last)
 			return c.stale(ctx, b, known, nil)
 		}
@@ -172,9 +172,9 @@ const waitDivisor = 4
 // againAfter is the pause between two reads of the same limits in the background.
 const againAfter = time.Second
 
-// triedOfLate reports whether a read of limits in the background was begun some seconds ago at most. It has not succeeded, or there
+// triedRecently reports whether a read of limits in the background was begun some seconds ago at most. It has not succeeded, or there
 // were others.
-func (c *limitCache) triedOfLate(last *resolved) bool {
+func (c *limitCache) triedRecently(last *resolved) bool {
 	again := last.again.Load()
 	return again > 0 && c.l.options.configTTL > 0 && time.Since(c.started) < time.Duration(again)+5*againAfter
 }

@@ -464,7 +464,7 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	if ch.ended {
 		amount = d.afterGrant(l.Name, amount)
 	}
-	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.anew
+	inflow, capacity, renewed := plus(ch.inflow, d.gift(l.Name)), s.ceiling(ch, params, d, changed, now), ch.renewed
 	refill := signed(inflow)
 	refilled := raised(ch.from(l.Tokens), inflow)
 	most, passed := d.passes(l.Name, refilled)
@@ -568,7 +568,7 @@ func (s *State) ceiling(ch chain, params *Params, d *Demand, changed bool, now i
 	most := add(add(s.share(params.Name, params.rule().capacityAt(now)), ch.grant.Granted), ch.carriedAs(params))
 	switch {
 	case !changed:
-	case ch.anew:
+	case ch.renewed:
 		ceiling = sub(most, ch.spent)
 	default:
 		ceiling = min(ceiling, most)

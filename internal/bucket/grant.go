@@ -278,9 +278,9 @@ func (p *Params) capacityAt(t int64) int64 {
 	return add(add(p.rule().capacityAt(t), p.carried), p.grant.at(t))
 }
 
-// anew returns when a quota last reset, up to a time. That is the time itself while no session is
+// lastReset returns when a quota last reset, up to a time. That is the time itself while no session is
 // open, and where it is so by the parameters that a write at the time gives it.
-func (s *State) anew(l *Limit, to int64) int64 {
+func (s *State) lastReset(l *Limit, to int64) int64 {
 	if l.Session() > 0 || l.Times() == nil {
 		return to
 	}
@@ -313,10 +313,10 @@ func (d *Demand) raise(limit string) (r raise, ok bool) {
 // crossed returns what a limit has at a time when it has crossed the edges up to a mark, which may be later, and what is left of its grant.
 func (s *State) crossed(l *Limit, at, mark int64) (balance int64, left Grant) {
 	ch := s.chain(l, s.RefilledAt, at, 0)
-	if !s.renews(l, nil, mark) || ch.anew && (l.Session() > 0 || !l.Times().Between(at, mark)) {
+	if !s.renews(l, nil, mark) || ch.renewed && (l.Session() > 0 || !l.Times().Between(at, mark)) {
 		return ch.of(l.Tokens), ch.grant
 	}
-	left = l.grant().after(s.anew(l, mark), l.Tokens).left(mark)
+	left = l.grant().after(s.lastReset(l, mark), l.Tokens).left(mark)
 	return add(s.share(l.Name, l.rule().capacityAt(at)), left.Granted), left
 }
 

@@ -179,7 +179,7 @@ func TestGrantsGoAlong(t *testing.T) {
 	now := int64(1_792_879_200_000)
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "0 * * * *", "UTC")}}}
 	shards := fullShards(&c, 2, now)
-	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 500}}, Until: now + 2*hour}, true, 7, now)
+	parts, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: "a", Tokens: 500}}, Until: now + 2*hour}, true, 7, now)
 	check.Fatal(t, "Change()", err)
 	take := func(amount int64, parts []Part) {
 		t.Helper()
@@ -216,7 +216,7 @@ func TestGrantEndsAfterAWindow(t *testing.T) {
 	c := Config{Params: []Params{{Name: "a", Capacity: 1000, RefillPeriod: 1000, Times: timesOf(t, "0 * * * *", "UTC"), Windows: w}}}
 	shards := fullShards(&c, 2, now)
 	until := now + 50*60_000
-	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: until}, false, 7, now)
+	parts, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: until}, false, 7, now)
 	check.Fatal(t, "Change()", err)
 	for i := range parts {
 		if !shards[i].apply(&parts[i].Plan) {
@@ -247,7 +247,7 @@ func TestSplitBesideARefund(t *testing.T) {
 	}
 	decide(it.image(), Demand{Amounts: []Amount{{Limit: "a", Tokens: 1}}})
 	lives := it.image().Lives(nil)
-	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 2}}, Until: now + 1000}, true, 7, now)
+	parts, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: "a", Tokens: 2}}, Until: now + 1000}, true, 7, now)
 	if err != nil || !it.apply(&parts[0].Plan) {
 		t.Fatalf("the grant does not apply: %v", err)
 	}
@@ -488,7 +488,7 @@ func (p *granting) all(parts []Part) bool {
 }
 
 func (p *granting) grant() {
-	by := Hand{Gifts: []Amount{{Limit: "a", Tokens: rapid.Int64Range(1, 1_000_000).Draw(p.T, "gift")}}}
+	by := ManualChange{Gifts: []Amount{{Limit: "a", Tokens: rapid.Int64Range(1, 1_000_000).Draw(p.T, "gift")}}}
 	gift := by.Gifts[0].Tokens
 	if p.ledger.until != 0 && rapid.IntRange(0, 3).Draw(p.T, "same end") > 0 {
 		by.Until = p.ledger.until
@@ -544,7 +544,7 @@ func (p *granting) reset() {
 	for i, it := range p.shards {
 		images[i] = p.image(it)
 	}
-	parts, changes, err := p.config.Change(images, &Hand{Full: []string{"a"}}, rapid.Bool().Draw(p.T, "even"), 7, p.now)
+	parts, changes, err := p.config.Change(images, &ManualChange{Full: []string{"a"}}, rapid.Bool().Draw(p.T, "even"), 7, p.now)
 	check.Fatal(p, "Change()", err)
 	if !p.all(parts) {
 		return

@@ -27,7 +27,7 @@ func hourly(t *testing.T) Config {
 func lent(t *testing.T, c *Config, count int, limit string, until int64) tree {
 	t.Helper()
 	shards := fullShards(c, count, grantStart)
-	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: limit, Tokens: 500}}, Until: until}, count > 1, 7, grantStart)
+	parts, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: limit, Tokens: 500}}, Until: until}, count > 1, 7, grantStart)
 	check.Fatal(t, "Change()", err)
 	for i := range parts {
 		if !shards[i].apply(&parts[i].Plan) {
@@ -104,7 +104,7 @@ func TestGrantsAreNotProlonged(t *testing.T) {
 	if !shards[0].apply(&plan) {
 		t.Fatal("the stamp does not move")
 	}
-	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 10}}, Until: until + 1000}, true, 7, until-1)
+	parts, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: "a", Tokens: 10}}, Until: until + 1000}, true, 7, until-1)
 	check.Fatal(t, "Change()", err)
 	granted := int64(0)
 	for i := range parts {
@@ -176,7 +176,7 @@ func TestOddGrantsAreDivided(t *testing.T) {
 	c := hourly(t)
 	c.Params[0].Capacity = 999
 	shards := lent(t, &c, 1, "a", grantStart+grantHour)
-	parts, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: grantStart + grantHour}, false, 7, grantStart+1)
+	parts, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: grantStart + grantHour}, false, 7, grantStart+1)
 	if err != nil || !shards[0].apply(&parts[0].Plan) {
 		t.Fatalf("Change() = %v", err)
 	}
@@ -193,7 +193,7 @@ func TestOddGrantsAreDivided(t *testing.T) {
 func TestGrantsEndLater(t *testing.T) {
 	c := hourly(t)
 	shards := fullShards(&c, 1, grantStart)
-	_, _, err := c.Change(shards.images(), &Hand{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: grantStart + 1}, false, 7, grantStart)
+	_, _, err := c.Change(shards.images(), &ManualChange{Gifts: []Amount{{Limit: "a", Tokens: 1}}, Until: grantStart + 1}, false, 7, grantStart)
 	var end *EndError
 	if !errors.As(err, &end) || !end.Over {
 		t.Errorf("Change() = %v", err)

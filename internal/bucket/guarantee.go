@@ -222,7 +222,7 @@ func (c *Config) owed(s *State, l *Limit, p *Params, from, now int64) (debt int6
 		return 0
 	}
 	for part := range c.lost(s, p.Name) {
-		if ch := s.chain(part, from, now, 0); !ch.anew {
+		if ch := s.chain(part, from, now, 0); !ch.renewed {
 			debt = sub(debt, min(raised(ch.from(part.Tokens), ch.inflow), 0))
 		}
 	}

@@ -234,7 +234,7 @@ func plus(a, b uint64) uint64 {
 type chain struct {
 	inflow  uint64
 	ceiling int64
-	anew    bool  // a quota was reset: the balance is the ceiling, at any former balance
+	renewed bool  // a quota was reset: the balance is the ceiling, at any former balance
 	spent   int64 // taken since of a session that another program began; the ceiling is lower by this
 	grant   Grant // what is left of a grant at the end
 	carried int64 // into the period of a quota, beyond the capacity
@@ -298,12 +298,12 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		}
 		capacity = add(capacity, c.carried)
 		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), capacity)
-		if begin <= from || !c.anew && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
+		if begin <= from || !c.renewed && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
 			break
 		}
 		at, end = begin-1, begin
 	}
-	if c.anew {
+	if c.renewed {
 		if end := c.grant.Until; without >= 0 && c.grant.ends(to) && l.Windows() != nil {
 			left := s.bereft(l, c.grant, add(without, c.grant.Granted), s.lone(l, without).chain(from, end).of(without), from, end)
 			c.ceiling = s.lone(l, left).chain(end, to).of(left)
@@ -329,9 +329,9 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 // reset begins the chain with the latest reset of a quota up to a time. It returns when the chain begins, and the balance without the grant
 // that the quota then has, -1 if no grant carries over.
 func (c *chain) reset(s *State, l *Limit, p *Params, from, to int64) (begins, without int64) {
-	c.anew, begins, without = true, to, -1
+	c.renewed, begins, without = true, to, -1
 	if l.Windows() != nil || c.grant.Granted != 0 {
-		begins = s.anew(l, to)
+		begins = s.lastReset(l, to)
 	}
 	c.carried, c.exact = s.carries(l, p, to)
 	if c.grant.Until != 0 && c.grant.at(begins) > 0 {

@@ -9,8 +9,8 @@ import "slices"
 // oneReset is the addition of a manual reset to a [Limit.Life].
 const oneReset = 1 << 33
 
-// A Hand is an operator's manual change of a bucket.
-type Hand struct {
+// A ManualChange is an operator's change of a bucket.
+type ManualChange struct {
 	Full  []string // limits to fill, as if nothing was ever taken from them
 	Gifts []Amount // tokens to add to other limits
 	// Until is when gifts beyond the capacity end, epoch milliseconds. If it is 0, gifts to a quota end with its period, and a
@@ -25,8 +25,8 @@ type BalanceChange struct {
 	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
 }
 
-// tells reports whether a change reports the balance of a limit: a limit that changes, or a part of one.
-func (by *Hand) tells(limit string) bool {
+// reports reports whether a change reports the balance of a limit: a limit that changes, or a part of one.
+func (by *ManualChange) reports(limit string) bool {
 	return slices.Contains(by.Full, limit) || Of(by.Gifts, LimitOf(limit)) > 0
 }
 
@@ -54,7 +54,7 @@ func (d *Demand) gift(limit string) uint64 {
 //
 // It returns an [*EndError] for a gift that cannot end when it should, and an [*OverflowError]. It returns no parts and no error if an
 // item would have too many limits.
-func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (parts []Part, changes []BalanceChange, err error) {
+func (c *Config) Change(shards []*State, by *ManualChange, even bool, life, now int64) (parts []Part, changes []BalanceChange, err error) {
 	if c.HasSessions() || anyGrants(shards) { // sessions and grants end in all of them, or in none
 		now = together(shards, now, c.restamp)
 	}
@@ -108,7 +108,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			change.Until = by.Until
 			lack(raises, pots)
 		}
-		if by.tells(p.Name) {
+		if by.reports(p.Name) {
 			changes = append(changes, change)
 		}
 		switch {
@@ -123,7 +123,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 			balances[at] = append(balances[at], Amount{Limit: p.Name, Tokens: shares[at]})
 		}
 	}
-	unborn, generation := by.finds(shards, now)
+	unborn, generation := by.marks(shards, now)
 	for at, s := range shards {
 		one := Part{At: at}
 		d := Demand{Settles: true, Life: life, beside: &beside{part: &part{balances: balances[at], full: by.Full, gifts: gifts[at], raises: raises[at], sessions: sessions}}}
@@ -140,7 +140,7 @@ func (c *Config) Change(shards []*State, by *Hand, even bool, life, now int64) (
 }
 
 // prepaid returns a demand for what an operator grants of prepaid limits. Their session begins with it, so that the grant has a period.
-func (c *Config) prepaid(by *Hand) *Demand {
+func (c *Config) prepaid(by *ManualChange) *Demand {
 	d := new(Demand)
 	for i := range c.Params {
 		if p := &c.Params[i]; p.Session >= Endless && Of(by.Gifts, p.Name) > 0 {
@@ -150,8 +150,8 @@ func (c *Config) prepaid(by *Hand) *Demand {
 	return d
 }
 
-// finds reports whether a limit that becomes full has no life, and returns the next generation of the items.
-func (by *Hand) finds(shards []*State, now int64) (unborn bool, generation int64) {
+// marks reports whether a limit that becomes full has no life, and returns the next generation of the items.
+func (by *ManualChange) marks(shards []*State, now int64) (unborn bool, generation int64) {
 	generation = now
 	for _, s := range shards {
 		generation = max(generation, s.Generation()+1)
@@ -184,13 +184,13 @@ func evenly(shares []int64, tokens int64) []int64 {
 
 // Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan if the bucket stays as it
 // is, which is full. Its errors are as in [Config.Change].
-func (c *Config) Found(by *Hand, life, now int64) (plan *Plan, changes []BalanceChange, err error) {
+func (c *Config) Found(by *ManualChange, life, now int64) (plan *Plan, changes []BalanceChange, err error) {
 	part := part{sessions: c.begins(nil, c.prepaid(by), now)}
 	d := Demand{Settles: true, Life: life, beside: &beside{part: &part}}
 	for i := range c.Params {
 		p := &c.Params[i]
 		gift, full := Of(by.Gifts, p.Name), nothingTaken.idle(p, now)
-		if !by.tells(p.Name) {
+		if !by.reports(p.Name) {
 			continue
 		}
 		change := BalanceChange{Limit: p.Name, Before: full, After: full}

@@ -183,7 +183,7 @@ func (p *restoring) reset() {
 	for i := range p.config.Params {
 		before[p.config.Params[i].Name] = (view{&p.config, p.shards.images(), p.latest()}).whole(&p.config.Params[i]).available()
 	}
-	parts, changes, err := p.config.Change(images, &Hand{Full: names}, exact, 7, p.now)
+	parts, changes, err := p.config.Change(images, &ManualChange{Full: names}, exact, 7, p.now)
 	if err != nil || len(parts) != len(images) || len(changes) != len(names) {
 		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), err)
 	}
@@ -230,7 +230,7 @@ func (p *restoring) topUp() {
 	for i := range p.config.Params {
 		before[p.config.Params[i].Name] = (view{&p.config, p.shards.images(), p.latest()}).whole(&p.config.Params[i])
 	}
-	parts, changes, err := p.config.Change(images, &Hand{Gifts: []Amount{gift}}, exact, 7, p.now)
+	parts, changes, err := p.config.Change(images, &ManualChange{Gifts: []Amount{gift}}, exact, 7, p.now)
 	if err != nil || len(parts) != len(images) || len(changes) != 1 {
 		p.Fatalf("%d parts, %d changes, %v", len(parts), len(changes), err)
 	}
@@ -300,8 +300,8 @@ func (p *restoring) check() {
 func TestRestoresAreApart(t *testing.T) {
 	c := Config{Params: []Params{{Name: "rpm", Capacity: 100_000, RefillAmount: 1000, RefillPeriod: 60_000}}}
 	shards := fullShards(&c, 1, 1<<40)
-	first, _, _ := c.Change(shards.images(), &Hand{Full: []string{"rpm"}}, true, 7, 1<<40)
-	second, _, _ := c.Change(shards.images(), &Hand{Full: []string{"rpm"}}, true, 7, 1<<40)
+	first, _, _ := c.Change(shards.images(), &ManualChange{Full: []string{"rpm"}}, true, 7, 1<<40)
+	second, _, _ := c.Change(shards.images(), &ManualChange{Full: []string{"rpm"}}, true, 7, 1<<40)
 	if !shards[0].apply(&first[0].Plan) || shards[0].apply(&second[0].Plan) {
 		t.Errorf("of two resets from one image, not just the first applies: %+v", shards[0].state)
 	}
@@ -331,7 +331,7 @@ func TestManualWithOtherParameters(t *testing.T) {
 		}
 		now += rapid.Int64Range(0, 500_000).Draw(t, "elapsed")
 		c := Config{Freshness: 1000, Params: []Params{params("rpm"), params("tpm")}, Mixed: old.Mixed}
-		by := Hand{Gifts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, 3_000_000).Draw(t, "gift")}}}
+		by := ManualChange{Gifts: []Amount{{Limit: "rpm", Tokens: rapid.Int64Range(1, 3_000_000).Draw(t, "gift")}}}
 		if rapid.IntRange(0, 3).Draw(t, "resets") == 0 {
 			by.Full = []string{"tpm"}
 		}

@@ -75,7 +75,7 @@ func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, fro
 		amount = d.afterGrant(l.Name, amount)
 	}
 	capacity, gift := s.ceiling(ch, params, d, !l.has(params), now), d.gift(l.Name)
-	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.anew
+	ceiling, inflow, renewed := capacity, plus(ch.inflow, gift), ch.renewed
 	if !renewed { // others took before the quota reset
 		ceiling = min(capacity, raised(sub(ch.ceiling, s.others(l)), gift))
 	}

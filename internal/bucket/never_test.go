@@ -27,10 +27,10 @@ func TestNever(t *testing.T) {
 		{"a window cuts off what flows in", 1000, "0-39 * * * * x0.1", "", 0, 900, true},
 		{"a window on Sundays alone does not", 1000, "0-39 * * * 0 x0.1", "", 0, 900, false},
 		{"one window after another", 100, "* 9 * * * to 400:; * 10 * * * to 400:", "", 0, 250, false},
-		{"a quota is full anew outside of the window", 100, "* 9-17 * * * x2", "0 0 * * *", 0, 200, true},
-		{"a quota is full anew within the window", 100, "* 0-5 * * * x2", "0 0 * * *", 0, 200, false},
-		{"a quota is full anew on a day of the window", 100, "* * * * 6 x2", "0 0 1 * *", 0, 200, false},
-		{"a quota is less when it is full anew", 100, "* 0-5 * * * x0.5", "0 0 * * *", 0, 80, true},
+		{"a quota is full again outside of the window", 100, "* 9-17 * * * x2", "0 0 * * *", 0, 200, true},
+		{"a quota is full again within the window", 100, "* 0-5 * * * x2", "0 0 * * *", 0, 200, false},
+		{"a quota is full again on a day of the window", 100, "* * * * 6 x2", "0 0 1 * *", 0, 200, false},
+		{"a quota is less when it is full again", 100, "* 0-5 * * * x0.5", "0 0 * * *", 0, 80, true},
 		{"a session begins in a window", 100, "* 9-17 * * * x2", "", 3600, 200, false},
 	} {
 		p := Params{Name: "a", Capacity: test.capacity * 1000, RefillAmount: test.capacity * 1000, RefillPeriod: 3_600_000, Session: test.session}

@@ -46,16 +46,16 @@ func TestQuotasInWindows(t *testing.T) {
 		most := s.capacity(p.Name, p.rule(), from)
 		l := Limit{Name: p.Name, Tokens: most - random.Int64N(2*most+1), Capacity: p.Capacity, RefillPeriod: 1000, Rare: &Rare{Times: p.Times, Windows: p.Windows}}
 		ch := s.chain(&l, from, to, 0)
-		if got, want := ch.of(l.Tokens), naiveQuota(&s, &p, l.Tokens, from, to); got != want || ch.anew != p.Times.Between(from, to) {
+		if got, want := ch.of(l.Tokens), naiveQuota(&s, &p, l.Tokens, from, to); got != want || ch.renewed != p.Times.Between(from, to) {
 			t.Fatalf("%d of %+v from %d to %d makes %d, want %d", l.Tokens, p, from, to, got, want)
-		} else if ch.anew {
+		} else if ch.renewed {
 			anew++
 		} else if got < l.Tokens {
 			cut++
 		}
 	}
 	if anew < 100 || cut < 20 {
-		t.Errorf("%d quotas were full anew, and %d cut off", anew, cut)
+		t.Errorf("%d quotas were full again, and %d cut off", anew, cut)
 	}
 }
 

@@ -327,7 +327,7 @@ func (p *sessionProgram) merge() {
 // reset resets the quota manually, which ends the session on all shards.
 func (p *sessionProgram) reset() {
 	numbers, states := p.numbers(), p.states()
-	parts, _, err := p.config.Change(states, &Hand{Full: []string{"quota"}}, rapid.Bool().Draw(p.T, "even"), 7, p.clock())
+	parts, _, err := p.config.Change(states, &ManualChange{Full: []string{"quota"}}, rapid.Bool().Draw(p.T, "even"), 7, p.clock())
 	if err != nil || len(parts) != len(numbers) {
 		p.Fatalf("%d parts, %v", len(parts), err)
 	}

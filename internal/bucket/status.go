@@ -189,7 +189,7 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	}
 	last := s.chainTo(l, p, max(from, latest), now, spare)
 	capacity := min(s.ceiling(last, p, nobody, changed, now), most)
-	if last.anew {
+	if last.renewed {
 		return standing{balance: capacity}
 	}
 	if c.mixed(s) {

@@ -281,7 +281,7 @@ func TestTimelinePrograms(t *testing.T) {
 			case k < 16:
 				p.configure()
 			case k == 16:
-				p.byHand(&Hand{Full: []string{p.config.Params[p.IntN(len(p.config.Params))].Name}})
+				p.byHand(&ManualChange{Full: []string{p.config.Params[p.IntN(len(p.config.Params))].Name}})
 			case k == 17:
 				p.grant()
 			default:
@@ -442,7 +442,7 @@ func (p *timelineProgram) settle() {
 // grant makes an operator grant tokens.
 func (p *timelineProgram) grant() {
 	params := p.config.Params[p.IntN(len(p.config.Params))]
-	by := &Hand{Gifts: []Amount{{Limit: params.Name, Tokens: 1 + p.Int64N(2*params.Capacity)}}}
+	by := &ManualChange{Gifts: []Amount{{Limit: params.Name, Tokens: 1 + p.Int64N(2*params.Capacity)}}}
 	if p.IntN(2) == 0 {
 		by.Until = p.now + 1000 + p.Int64N(1_000_000)
 	}
@@ -450,7 +450,7 @@ func (p *timelineProgram) grant() {
 }
 
 // byHand makes an operator change the bucket.
-func (p *timelineProgram) byHand(by *Hand) {
+func (p *timelineProgram) byHand(by *ManualChange) {
 	if p.item.state == nil {
 		return
 	}

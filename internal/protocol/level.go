@@ -259,7 +259,7 @@ func (tk *levelTaker) roomier(p *party) *shard {
 		return s
 	}
 	var lot lot
-	other, spreads := tk.items.draw(p.bucket, &lot), s.traffic.underway.writes.Load() > 0 && p.bucket.queue.servesShards(tk.core)
+	other, spreads := tk.items.draw(p.bucket, &lot), s.traffic.pending.writes.Load() > 0 && p.bucket.queue.servesShards(tk.core)
 	for draws := 1; spreads && other == s && draws < maxDraws; draws++ {
 		lot = 0
 		other = tk.items.draw(p.bucket, &lot)
@@ -270,7 +270,7 @@ func (tk *levelTaker) roomier(p *party) *shard {
 	}
 	c, now, busier := &p.limits.Config, tk.now(), int32(0)
 	if spreads {
-		busier = s.traffic.underway.writes.Load() - other.traffic.underway.writes.Load()
+		busier = s.traffic.pending.writes.Load() - other.traffic.pending.writes.Load()
 	}
 	at, ok := c.Roomiest([]*bucket.State{&i.State, &j.State}, p.next(), now)
 	if ok && (busier == 0 && at == 1 || busier > 0 && c.Covers([]*bucket.State{&j.State}, p.next(), now)) {

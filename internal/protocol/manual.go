@@ -17,7 +17,7 @@ import (
 type Change struct {
 	Limits []string        // those that become full; nil for all of the bucket
 	Gifts  []bucket.Amount // what limits get instead; nil for none
-	Until  int64           // when the gifts end, see [bucket.Hand]
+	Until  int64           // when the gifts end, see [bucket.ManualChange]
 	// With returns further writes for the transaction. It gets the changes of the limits, and the number of shards.
 	// The number is 0 for a bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are
 	// beyond its capacity.
@@ -53,7 +53,7 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	if err != nil {
 		return false, err
 	}
-	by := r.hand(names)
+	by := r.manual(names)
 	parts, changes, err := config.Change(v.states, &by, exact, al.life(epoch), now)
 	if err != nil {
 		return false, err
@@ -69,12 +69,12 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	return al.items.transact(ctx, v.planned(parts, limits), with, al.table.Transact)
 }
 
-// hand returns what changes of the limits of these names.
-func (r *Change) hand(names []string) bucket.Hand {
+// manual returns what changes of the limits of these names.
+func (r *Change) manual(names []string) bucket.ManualChange {
 	if r.Gifts != nil {
 		names = nil
 	}
-	return bucket.Hand{Full: names, Gifts: r.Gifts, Until: r.Until}
+	return bucket.ManualChange{Full: names, Gifts: r.Gifts, Until: r.Until}
 }
 
 // changeNothing is change for a bucket that does not exist. Gifts beyond its capacity make one.
@@ -83,7 +83,7 @@ func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limi
 	if err != nil {
 		return false, err
 	}
-	by, now := r.hand(names), al.now()
+	by, now := r.manual(names), al.now()
 	plan, changes, err := limits.Config.Found(&by, al.life(al.NextEpoch()), now)
 	if err != nil {
 		return false, err

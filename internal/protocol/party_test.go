@@ -185,7 +185,7 @@ func TestRoomierShard(t *testing.T) {
 			first := l.bucket.shard(0)
 			first.traffic.fellShort(100)
 			for number, busy := range test.busy {
-				l.bucket.shard(number).traffic.underway.writes.Add(busy)
+				l.bucket.shard(number).traffic.pending.writes.Add(busy)
 			}
 			c.draws.Store(0) // the next one is of the other shard
 			if s := c.e.taker.roomier(&party{level: &l, last: first}); s.Shard != test.shard {

@@ -147,9 +147,9 @@ type pendingTakes struct {
 func (t *traffic) begins(amounts []bucket.Amount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.underway.requests++
+	t.pending.requests++
 	for _, a := range amounts {
-		t.underway.add(a.Limit, a.Tokens)
+		t.pending.add(a.Limit, a.Tokens)
 	}
 }
 
@@ -157,11 +157,11 @@ func (t *traffic) begins(amounts []bucket.Amount) {
 func (t *traffic) ends(amounts []bucket.Amount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.underway.requests--; t.underway.requests == 0 {
-		t.underway.amounts = t.underway.amounts[:0]
+	if t.pending.requests--; t.pending.requests == 0 {
+		t.pending.amounts = t.pending.amounts[:0]
 	}
 	for _, a := range amounts {
-		t.underway.add(a.Limit, -a.Tokens)
+		t.pending.add(a.Limit, -a.Tokens)
 	}
 }
 
@@ -179,10 +179,10 @@ func (u *pendingTakes) add(limit string, tokens int64) {
 func (t *traffic) less(i *image) *image {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.underway.requests == 0 {
+	if t.pending.requests == 0 {
 		return i
 	}
 	less := *i
-	less.State = i.Less(t.underway.amounts)
+	less.State = i.Less(t.pending.amounts)
 	return &less
 }
