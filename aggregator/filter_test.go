@@ -33,9 +33,7 @@ func TestFilters(t *testing.T) {
 	s := newMemory(t)
 	g := newGarden(t, s)
 	l := check.Call(zlimit.New(t.Context(), s)).Must(t, "zlimit.New()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", l.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", l.Close()) })
 	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "e"}); err != nil {
 		t.Fatalf("Entities.Create() = %v", err)
 	}

@@ -228,9 +228,7 @@ func repeat(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")
 	if before := f.Value.String(); before == f.DefValue {
 		check.Fatal(t, "Value.Set()", f.Value.Set(strconv.Itoa(n)))
-		t.Cleanup(func() {
-			check.Error(t, "Value.Set()", f.Value.Set(before))
-		})
+		t.Cleanup(func() { check.Error(t, "Value.Set()", f.Value.Set(before)) })
 	}
 }
 

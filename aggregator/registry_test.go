@@ -27,9 +27,7 @@ func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Name
 	l = check.Call(zlimit.New(ctx, s, zlimit.WithSetup())).Must(t, "zlimit.New()")
 	scope, err := l.Namespace(ctx, "doomed", zlimit.WithSetup())
 	check.Fatal(t, "Namespace()", err)
-	t.Cleanup(func() {
-		check.Error(t, "Close()", errors.Join(scope.Close(), l.Close()))
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", errors.Join(scope.Close(), l.Close())) })
 	for range 3 {
 		lease := check.Call(scope.Acquire(ctx, zlimit.Request{
 			Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"calls": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("calls", 10)},

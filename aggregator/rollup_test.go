@@ -412,9 +412,7 @@ func TestRollUpBehindAPurge(t *testing.T) {
 		if left := dueHours(t, s); len(left) == 0 {
 			t.Fatal("no hour is noted")
 		}
-		purge := func() {
-			check.Error(t, "Purge()", l.Namespaces.Purge(context.Background(), ns.ID, nil))
-		}
+		purge := func() { check.Error(t, "Purge()", l.Namespaces.Purge(context.Background(), ns.ID, nil)) }
 		if n == 0 {
 			purge()
 		}

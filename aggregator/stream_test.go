@@ -35,9 +35,7 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	stream := store.Of(s).(store.Streamer)
 	check.Fatal(t, "StartStream()", stream.StartStream(ctx))
 	l := check.Call(zlimit.New(ctx, s, zlimit.WithSetup())).Must(t, "zlimit.New()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", l.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", l.Close()) })
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 99_999)}
 	check.Fatal(t, "Limits.Set()", l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}, {ID: "bob", ParentID: "team", Cascade: true}} {

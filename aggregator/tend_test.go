@@ -42,9 +42,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 	g := &garden{T: t, now: noon}
 	clock := func() time.Time { return g.now }
 	l := check.Call(zlimit.New(t.Context(), s, append(limiter, zlimit.WithSetup(), zlimit.WithClock(clock))...)).Must(t, "zlimit.New()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", l.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", l.Close()) })
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_001)}
 	check.Fatal(t, "Limits.Set()", l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpm": 60, "tpm": 1000}}); err != nil {

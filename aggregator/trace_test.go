@@ -114,9 +114,7 @@ func newLimiter(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.Rat
 	t.Helper()
 	l, err := zlimit.New(t.Context(), s, append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithFreshness(0)}, opts...)...)
 	check.Fatal(t, "zlimit.New()", err)
-	t.Cleanup(func() {
-		check.Error(t, "Close()", l.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", l.Close()) })
 	return l
 }
 

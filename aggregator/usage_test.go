@@ -375,9 +375,7 @@ func TestHugeTotals(t *testing.T) {
 		register(t, s)
 		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithNamespace("n"), zlimit.WithClock(func() time.Time { return noon }))
 		check.Fatal(t, "zlimit.New()", err)
-		defer func() {
-			check.Error(t, "Close()", l.Close())
-		}()
+		defer func() { check.Error(t, "Close()", l.Close()) }()
 		reported := map[string]zlimit.Quantity{}
 		enginetest.CatchUp()
 		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily}) {

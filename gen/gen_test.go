@@ -90,9 +90,7 @@ func TestGoldenCompiles(t *testing.T) {
 	}
 	dir, err := os.MkdirTemp("testdata", "build-") //nolint:usetesting // the outputs import internal packages of the module
 	check.Fatal(t, "os.MkdirTemp()", err)
-	t.Cleanup(func() {
-		check.Error(t, "os.RemoveAll()", os.RemoveAll(dir))
-	})
+	t.Cleanup(func() { check.Error(t, "os.RemoveAll()", os.RemoveAll(dir)) })
 	for name, archive := range gentest.Archives(t, "golden") {
 		pkg := filepath.Join(dir, name)
 		check.Fatal(t, "os.Mkdir()", os.Mkdir(pkg, 0o755))

@@ -272,9 +272,7 @@ func TestRandomProgramsMatchNaiveModelOnSQLite(t *testing.T) {
 		// Looking does not drop rows, so a clock set back sees them again.
 		p.steps = slices.DeleteFunc(slices.Clone(steps), func(d time.Duration) bool { return d < 0 })
 		first := p.l
-		defer func() {
-			check.Fatal(t, "Close", errors.Join(first.Close(), other.Close()))
-		}()
+		defer func() { check.Fatal(t, "Close", errors.Join(first.Close(), other.Close())) }()
 		actions := p.actions()
 		actions["switch process"] = func(*rapid.T) {
 			if p.l == first {

@@ -58,9 +58,7 @@ func start(t *testing.T, path string) (s *Server, end func() error) {
 		cancel()
 		return <-done
 	}
-	t.Cleanup(func() {
-		check.Error(t, "end()", end())
-	})
+	t.Cleanup(func() { check.Error(t, "end()", end()) })
 	return s, end
 }
 

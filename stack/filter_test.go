@@ -110,9 +110,7 @@ func useTable(t *testing.T, s zlimit.Store) {
 	t.Helper()
 	ctx := t.Context()
 	l := check.Call(zlimit.New(ctx, s, zlimit.WithSetup())).Must(t, "zlimit.New()")
-	defer func() {
-		check.Error(t, "Close()", l.Close())
-	}()
+	defer func() { check.Error(t, "Close()", l.Close()) }()
 	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "alice"}); err != nil {
 		t.Fatalf("Entities.Create() = %v", err)
 	}

@@ -103,9 +103,7 @@ func newCoalescing(t *testing.T) (*zlimit.RateLimiter, *gate, *witness) {
 	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing(), zlimit.WithCallTimeout(time.Minute))
 	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	t.Cleanup(func() {
-		check.Error(t, "verdict()", w.verdict())
-	})
+	t.Cleanup(func() { check.Error(t, "verdict()", w.verdict()) })
 	return l, g, w
 }
 
@@ -253,9 +251,7 @@ func TestCloseWithRefunds(t *testing.T) {
 			for waiting() < 9 {
 				runtime.Gosched()
 			}
-			closing.Go(func() {
-				check.Error(t, "Close()", l.Close())
-			})
+			closing.Go(func() { check.Error(t, "Close()", l.Close()) })
 			for l.Engine().Begin() {
 				l.Engine().End()
 				runtime.Gosched()

@@ -129,9 +129,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 		check.Error(t, "Entities.Delete()", other.Entities.Delete(ctx, "e"))
 		create(t, other, zlimit.Entity{ID: "e", Name: "new"})
 	}
-	remove := func() {
-		check.Error(t, "Delete()", other.Calls().Delete(ctx, []store.Key{key}))
-	}
+	remove := func() { check.Error(t, "Delete()", other.Calls().Delete(ctx, []store.Key{key})) }
 	bare := func() { // as no program writes it
 		w := store.Write{Kind: store.Put, Key: key, Item: expr.Item{{Name: "name", Value: expr.S("bare")}}}
 		if _, err := other.Calls().Write(ctx, w); err != nil {

@@ -100,9 +100,7 @@ func TestDeadConnections(t *testing.T) {
 	r := startRouter(t, endpoint.Host)
 	l, err := zlimit.Open(t.Context(), fmt.Sprintf("dynamodb:%s?region=eu-central-1&endpoint=http://%s", engine.Table(t), r.listener.Addr()), zlimit.WithSetup())
 	check.Fatal(t, "zlimit.Open()", err)
-	defer func() {
-		check.Error(t, "Close()", l.Close())
-	}()
+	defer func() { check.Error(t, "Close()", l.Close()) }()
 	ask := func(key int) error {
 		_, err := l.Acquire(t.Context(), zlimit.Request{
 			Entity: fmt.Sprint("key-", key), Resource: "r", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerDay("rpm", 1000)},

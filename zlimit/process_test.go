@@ -99,9 +99,7 @@ func TestProcesses(t *testing.T) {
 		dsn := newDSN(t)
 		c := newClock()
 		l := check.Call(zlimit.Open(context.Background(), dsn, zlimit.WithClock(c.now))).Must(t, "zlimit.Open()")
-		defer func() {
-			check.Error(t, "Close()", l.Close())
-		}()
+		defer func() { check.Error(t, "Close()", l.Close()) }()
 		run(t, dsn, l, c)
 	})
 }

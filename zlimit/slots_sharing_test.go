@@ -35,9 +35,7 @@ func TestSlotsShareWrites(t *testing.T) {
 				before = s.writes.Load()
 				var group sync.WaitGroup
 				for _, lease := range leases {
-					group.Go(func() {
-						check.Error(t, "Rollback()", lease.Rollback(context.Background()))
-					})
+					group.Go(func() { check.Error(t, "Rollback()", lease.Rollback(context.Background())) })
 				}
 				group.Wait()
 				if writes := s.writes.Load() - before; writes > 10 {

@@ -343,9 +343,7 @@ func TestSlotsHeldByOneWrite(t *testing.T) {
 		before = s.writes.Load()
 		var group sync.WaitGroup
 		for _, lease := range leases {
-			group.Go(func() {
-				check.Error(t, "Commit()", lease.Commit(context.Background()))
-			})
+			group.Go(func() { check.Error(t, "Commit()", lease.Commit(context.Background())) })
 		}
 		group.Wait()
 		if got := s.writes.Load() - before; got > 7 {

@@ -304,9 +304,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 	ctx := context.Background()
 	l := check.Call(zlimit.Open(ctx, dsn, append(patient(), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))...)).Must(t, "zlimit.Open()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", l.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", l.Close()) })
 	storeHistory(t, l)
 	return l
 }

@@ -71,9 +71,7 @@ func TestGoldenCompiles(t *testing.T) {
 	}
 	dir, err := os.MkdirTemp("testdata", "build-") //nolint:usetesting // the outputs import packages of the module
 	check.Fatal(t, "os.MkdirTemp()", err)
-	t.Cleanup(func() {
-		check.Error(t, "os.RemoveAll()", os.RemoveAll(dir))
-	})
+	t.Cleanup(func() { check.Error(t, "os.RemoveAll()", os.RemoveAll(dir)) })
 	for name, archive := range gentest.Archives(t, "golden") {
 		pkg := filepath.Join(dir, name)
 		check.Fatal(t, "os.Mkdir()", os.Mkdir(pkg, 0o755))
@@ -125,9 +123,7 @@ func TestRulesOfNames(t *testing.T) {
 	}
 	ctx := context.Background()
 	limiter := check.Call(zlimit.Open(ctx, "memory:")).Must(t, "zlimit.Open()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", limiter.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", limiter.Close()) })
 	expect := func(resource, limit string) {
 		t.Helper()
 		text := fmt.Sprintf("resources: { %q: { go: R, limits: { %q: { rate: 1/s, go: L } } } }", resource, limit)

@@ -108,9 +108,7 @@ func TestArithmeticIsExact(t *testing.T) {
 }
 
 func TestArithmeticBeyond38Digits(t *testing.T) {
-	parse := func(text string) Value {
-		return check.Call(ParseNumber(text)).Must(t, "ParseNumber()")
-	}
+	parse := func(text string) Value { return check.Call(ParseNumber(text)).Must(t, "ParseNumber()") }
 	for _, test := range []struct{ a, b, want string }{
 		{"0.1", "0.2", "0.3"},
 		{"99999999999999999999999999999999999999", "1", "1" + strings.Repeat("0", 38)},

@@ -123,9 +123,7 @@ func itemsOf[T any, P interface {
 	*T
 	Encode() expr.Item
 }](record string, decode func(expr.Item) (T, error), key func(P) store.Key) itemKind {
-	encode := func(it *T) expr.Item {
-		return withKey(key(it), P(it).Encode())
-	}
+	encode := func(it *T) expr.Item { return withKey(key(it), P(it).Encode()) }
 	return itemKind{
 		record: record,
 		draw: func(t *rapid.T) (any, expr.Item) {

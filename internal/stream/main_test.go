@@ -51,9 +51,7 @@ type delivery struct {
 func embedded(t *testing.T) *testbed {
 	t.Helper()
 	s := check.Call(zlimit.Memory()).Must(t, "zlimit.Memory()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", s.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", s.Close()) })
 	w := &testbed{t: t, store: store.Of(s), partition: map[int64]string{}}
 	check.Fatal(t, "Setup()", w.store.Setup(t.Context()))
 	w.source = w.store.(store.Streamer)

@@ -28,9 +28,7 @@ func newStore(t *testing.T) *memory.Store {
 		err = s.Setup(t.Context())
 	}
 	check.Fatal(t, "memory.New()", err)
-	t.Cleanup(func() {
-		check.Error(t, "Close()", s.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", s.Close()) })
 	return s
 }
 

@@ -52,9 +52,7 @@ func TestLeaseCloseAfterPanic(t *testing.T) {
 			panic("the work failed")
 		},
 		"defer func() { lease.Close() }()": func(lease *Lease) {
-			defer func() {
-				check.Error(t, "Close()", lease.Close())
-			}()
+			defer func() { check.Error(t, "Close()", lease.Close()) }()
 			panic("the work failed")
 		},
 	}

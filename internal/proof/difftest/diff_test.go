@@ -39,9 +39,7 @@ func stores(t *testing.T) (all []embedded, engine store.Store) {
 	onSQLite := check.Call(sqlite.OpenMemory(storetest.Table)).Must(t, "sqlite.OpenMemory()")
 	all = []embedded{{inMemory, "memory"}, {onSQLite, "sqlite"}}
 	for _, s := range all {
-		t.Cleanup(func() {
-			check.Error(t, "Close()", s.Close())
-		})
+		t.Cleanup(func() { check.Error(t, "Close()", s.Close()) })
 		check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	}
 	check.Fatal(t, "Setup()", engine.Setup(t.Context()))
@@ -101,9 +99,7 @@ func repeat(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")
 	if before := f.Value.String(); before == f.DefValue {
 		check.Fatal(t, "Value.Set()", f.Value.Set(fmt.Sprint(n)))
-		t.Cleanup(func() {
-			check.Error(t, "Value.Set()", f.Value.Set(before))
-		})
+		t.Cleanup(func() { check.Error(t, "Value.Set()", f.Value.Set(before)) })
 	}
 }
 

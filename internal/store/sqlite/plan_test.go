@@ -18,9 +18,7 @@ func TestContinuedQueriesSeek(t *testing.T) {
 	keys := store.Index{Name: "keys", PK: "kpk", SK: "ksk", KeysOnly: true}
 	local := store.Index{Name: "local", PK: store.PK, SK: "lsk", Local: true}
 	s := check.Call(OpenMemory(store.Table{Indexes: []store.Index{global, keys, local}})).Must(t, "OpenMemory()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", s.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", s.Close()) })
 	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	bounds := []struct {
 		name     string

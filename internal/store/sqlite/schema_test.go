@@ -18,9 +18,7 @@ import (
 func connection(t *testing.T) (*conn, *layout) {
 	t.Helper()
 	s := check.Call(OpenMemory(storetest.Table)).Must(t, "OpenMemory()")
-	t.Cleanup(func() {
-		check.Error(t, "Close()", s.Close())
-	})
+	t.Cleanup(func() { check.Error(t, "Close()", s.Close()) })
 	check.Fatal(t, "Setup()", s.Setup(t.Context()))
 	c := <-s.writer
 	t.Cleanup(func() { s.writer <- c })

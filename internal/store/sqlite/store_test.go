@@ -15,9 +15,7 @@ func open(t testing.TB) func(*sqlite.Store, error) *sqlite.Store {
 	return func(s *sqlite.Store, err error) *sqlite.Store {
 		t.Helper()
 		check.Fatal(t, "opening a store", err)
-		t.Cleanup(func() {
-			check.Error(t, "Close()", s.Close())
-		})
+		t.Cleanup(func() { check.Error(t, "Close()", s.Close()) })
 		return s
 	}
 }

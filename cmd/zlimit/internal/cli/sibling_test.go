@@ -70,9 +70,7 @@ func namespaceID(t *testing.T, s zlimit.Store) string {
 func mark(t *testing.T, dsn, place string, attributes ...expr.Attribute) {
 	t.Helper()
 	s := check.Call(zlimit.OpenStore(t.Context(), dsn)).Must(t, "zlimit.OpenStore()")
-	defer func() {
-		check.Error(t, "Close()", s.Close())
-	}()
+	defer func() { check.Error(t, "Close()", s.Close()) }()
 	key := store.Key{PK: namespaceID(t, s) + "/" + place, SK: "#CONFIG"}
 	items := check.Call(store.Of(s).Read(t.Context(), []store.Key{key}, true)).Must(t, "Read()")
 	item := expr.Item(slices.Clone(attributes))
@@ -145,9 +143,7 @@ func TestAttributesOfOthersStay(t *testing.T) {
 func everything(t *testing.T, dsn string, attributes ...expr.Attribute) map[store.Key]expr.Item {
 	t.Helper()
 	s := check.Call(zlimit.OpenStore(t.Context(), dsn)).Must(t, "zlimit.OpenStore()")
-	defer func() {
-		check.Error(t, "Close()", s.Close())
-	}()
+	defer func() { check.Error(t, "Close()", s.Close()) }()
 	page, err := store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: namespaceID(t, s)})
 	if err != nil || page.Next != nil {
 		t.Fatal(err, page.Next)

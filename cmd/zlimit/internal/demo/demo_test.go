@@ -18,9 +18,7 @@ func TestDemoFindsABreach(t *testing.T) {
 	if err != nil {
 		t.Fatalf("openDemo: %v", err)
 	}
-	defer func() {
-		check.Error(t, "close()", r.close())
-	}()
+	defer func() { check.Error(t, "close()", r.close()) }()
 	generous := []zlimit.Limit{zlimit.PerMinute(requests, 120, zlimit.Burst(121)), zlimit.PerMinute(tokens, 60_000)}
 	check.Fatal(t, "Limits.Set()", r.observer.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: generous}))
 	check.Fatal(t, "play", r.play(t.Context(), func(context.Context, *stage) error { return nil }))
