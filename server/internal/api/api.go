@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -24,20 +23,20 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Options are what a handler needs. Limiter must be set.
+// Options are what a handler needs. Limiter, Callers, Tokens and Events must be set.
 type Options struct {
 	// Limiter is of the default namespace, whose name is Namespace: zlimit.DefaultNamespace if that is empty.
 	Limiter   *zlimit.RateLimiter
 	Namespace string
 	// Namespaces are limiters of further namespaces, by name.
 	Namespaces map[string]*zlimit.RateLimiter
-	// Callers returns who may call now. Without it everyone may, with all roles, from the loopback alone.
+	// Callers returns who may call now.
 	Callers func() *auth.Callers
-	// Tokens returns the signer of leases for now. Without it a key of this process signs, and no other replica settles its leases.
+	// Tokens returns the signer of leases for now.
 	Tokens func() *token.Signer
 	// Open remembers the leases that are handed out, until they are settled. Without it no one does.
 	Open *token.Open
-	// Events has what the observers of the limiters report. Without it there are no events.
+	// Events has what the observers of the limiters report.
 	Events *Events
 	// Logger gets a line for each request, without secrets. Without it there is no log.
 	Logger *slog.Logger
@@ -127,16 +126,6 @@ func New(o Options) http.Handler {
 	o.Namespace = cmp.Or(o.Namespace, zlimit.DefaultNamespace)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 1000)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if o.Callers == nil {
-		anyone := auth.Anyone(o.Namespace)
-		o.Callers = func() *auth.Callers { return anyone }
-	}
-	if o.Tokens == nil {
-		key := make([]byte, token.MinSecret)
-		_, _ = rand.Read(key) // which never fails
-		signer, _ := token.NewSigner(token.Key{ID: "process", Secret: key})
-		o.Tokens = func() *token.Signer { return signer }
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -155,7 +144,7 @@ func New(o Options) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		err := refuse(http.StatusForbidden, "cross_origin", "Request of another site", "")
-		writeProblem(w, err, problemOf(err, nil))
+		writeProblem(w, err, nil)
 	}))
 	return closeUnread(protection.Handler(h.mux))
 }
@@ -177,7 +166,7 @@ func ExactPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.EscapedPath(); r.Method != http.MethodConnect && p != "/" && path.Clean("/"+p) != strings.TrimSuffix(p, "/") {
 			err := invalid("path", p, "must have no empty name, and . and .. as %2E and %2E%2E")
-			writeProblem(w, err, problemOf(err, nil))
+			writeProblem(w, err, nil)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -204,11 +193,9 @@ func (h *handler) serve(rt route) http.Handler {
 		}
 		switch {
 		case err != nil:
-			p := problemOf(err, c.caller)
-			if p.Status == http.StatusInternalServerError {
+			if writeProblem(c.w, err, c.caller) == http.StatusInternalServerError {
 				h.Logger.ErrorContext(r.Context(), "a request failed", "route", rt.pattern, "error", err)
 			}
-			writeProblem(c.w, err, p)
 		case reply != written:
 			writeJSON(c.w, http.StatusOK, reply)
 		}
@@ -301,7 +288,7 @@ func (c *call) body() ([]byte, error) {
 func writeJSON(w http.ResponseWriter, status int, reply any) {
 	body, err := json.Marshal(reply)
 	if err != nil {
-		writeProblem(w, err, problemOf(err, nil))
+		writeProblem(w, err, nil)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -356,5 +343,5 @@ func (h *handler) unknown(w http.ResponseWriter, r *http.Request) {
 		}
 		err = refuse(http.StatusMethodNotAllowed, "method", "Wrong method", "")
 	}
-	writeProblem(w, err, problemOf(err, nil))
+	writeProblem(w, err, nil)
 }

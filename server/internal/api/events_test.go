@@ -108,8 +108,6 @@ func TestSlowReaders(t *testing.T) {
 	s := newService(t, func(o *Options) { o.Events = events })
 	fails(t, s, http.StatusServiceUnavailable, "too_many_readers", "GET", "/v1/events", keyOfReader, "")
 	fails(t, s, http.StatusBadRequest, "invalid", "GET", "/v1/events?kinds=decision,x", keyOfReader, "")
-	s = newService(t, func(o *Options) { o.Events = nil })
-	fails(t, s, http.StatusNotFound, "not_found", "GET", "/v1/events", keyOfReader, "")
 }
 
 func TestUsage(t *testing.T) {

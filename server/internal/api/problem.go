@@ -128,8 +128,9 @@ func limitsOf(statuses zlimit.Statuses, caller *auth.Principal) []client.Limit {
 	return all
 }
 
-// writeProblem answers a request that failed.
-func writeProblem(w http.ResponseWriter, err error, p client.Problem) {
+// writeProblem answers a request that failed, and returns the status.
+func writeProblem(w http.ResponseWriter, err error, caller *auth.Principal) int {
+	p := problemOf(err, caller)
 	header := w.Header()
 	var exceeded *zlimit.ExceededError
 	switch {
@@ -148,4 +149,5 @@ func writeProblem(w http.ResponseWriter, err error, p client.Problem) {
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that is gone
+	return p.Status
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -106,6 +105,3 @@ func (h *handler) rejections(c *call, q *zlimit.RejectedQuery) (any, error) {
 	}
 	return orError(c.limiter.Usage.Rejected(c.r.Context(), *q))
 }
-
-// noEvents is the answer of a server that keeps none.
-var noEvents = refuse(http.StatusNotFound, "not_found", "No events", "The server does not observe its limiters.")
