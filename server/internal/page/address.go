@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -14,12 +15,6 @@ import (
 
 // everyone stands for all entities, or all resources, in the address of a screen. It is no name.
 const everyone = "*"
-
-// A tab leads to another view of a screen.
-type tab struct {
-	Text, URL string
-	Current   bool
-}
 
 // address is the address of a screen, with parameters in pairs of a name and a value. Those without a value are left out.
 func address(path string, pairs ...string) string {
@@ -45,17 +40,20 @@ func editURL(at zlimit.Level) string {
 	return address("/limits/edit", "entity", at.Entity, "resource", at.Resource)
 }
 
-// screenURL is the path of the screen that a request, or a stream of changes, is for.
-func screenURL(r *http.Request) string {
-	if r.URL.Path != "/events" {
-		return r.URL.Path
+// Link is the address of the screen with other parameters, in pairs of a name and a value; "" leaves one out.
+func (v view) Link(pairs ...string) string {
+	q := maps.Clone(v.query)
+	for pair := range slices.Chunk(pairs, 2) {
+		if q.Set(pair[0], pair[1]); pair[1] == "" {
+			q.Del(pair[0])
+		}
 	}
-	return "/" + strings.TrimPrefix(r.URL.Query().Get("screen"), "now")
+	return "/" + strings.TrimPrefix(v.Screen, "now") + "?" + q.Encode()
 }
 
 // A reach is a time that a screen can look back, or around another one.
 type reach struct {
-	key, Text string
+	Key, Text string
 	d         time.Duration
 }
 
@@ -66,19 +64,12 @@ var (
 	}
 )
 
-// reachOf returns the one of three times that a parameter asks for, or else the usual one, with the tabs of all.
-func reachOf(of []reach, path string, q url.Values, name, usual string) (found reach, tabs []tab, err error) {
+// reachOf returns the one of three times that a parameter asks for, or else the usual one.
+func reachOf(of []reach, q url.Values, name, usual string) (reach, error) {
 	asked := cmp.Or(q.Get(name), usual)
-	q.Del("screen")
-	for _, each := range of {
-		q.Set(name, each.key)
-		tabs = append(tabs, tab{each.Text, path + "?" + q.Encode(), each.key == asked})
-		if each.key == asked {
-			found = each
-		}
+	i := slices.IndexFunc(of, func(r reach) bool { return r.Key == asked })
+	if i < 0 {
+		return reach{}, &statusError{http.StatusBadRequest, fmt.Sprintf("%s must be %s, %s or %s, and not %.20q", name, of[0].Key, of[1].Key, of[2].Key, asked)}
 	}
-	if found.d == 0 {
-		err = &statusError{http.StatusBadRequest, fmt.Sprintf("%s must be %s, %s or %s, and not %.20q", name, of[0].key, of[1].key, of[2].key, asked)}
-	}
-	return found, tabs, err
+	return of[i], nil
 }

@@ -13,7 +13,6 @@ type auditBody struct {
 	Rows      []change
 	People    map[string]bool
 	Reach     reach
-	Spans     []tab
 	Principal string
 	Entity    string
 	More      bool
@@ -26,7 +25,7 @@ func (p *page) audit(ctx context.Context, r *http.Request, _ User) (v view, err 
 	q := r.URL.Query()
 	body := &auditBody{Principal: q.Get("principal"), Entity: q.Get("entity"), Hidden: url.Values{"since": {q.Get("since")}}, People: map[string]bool{}}
 	v.Body = body
-	if body.Reach, body.Spans, err = reachOf(backwards, "/audit", q, "since", "7d"); err != nil {
+	if body.Reach, err = reachOf(backwards, q, "since", "7d"); err != nil {
 		return v, err
 	}
 	query := zlimit.AuditQuery{From: p.Now().Add(-body.Reach.d), Limit: mostEvents + 1, Reverse: true, Principal: body.Principal}

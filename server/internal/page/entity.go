@@ -18,7 +18,7 @@ import (
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.
 type entityBody struct {
 	ID, Resource string
-	Resources    []tab
+	Resources    []string
 	Resolved     zlimit.Resolved
 	NoLimits     bool
 	Limits       []limitRow
@@ -155,9 +155,9 @@ func (p *page) disabled(ctx context.Context, id, resource string, resolved *zlim
 	return statuses, nil
 }
 
-// entityResources returns the resource to show of an entity, with the tabs of those for which it has a bucket.
-func (p *page) entityResources(ctx context.Context, r *http.Request, id string) (asked string, tabs []tab, err error) {
-	names, _, err := once(ctx, &p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) ([]string, error) {
+// entityResources returns the resource to show of an entity, and those for which it has a bucket.
+func (p *page) entityResources(ctx context.Context, r *http.Request, id string) (asked string, names []string, err error) {
+	names, _, err = once(ctx, &p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) ([]string, error) {
 		buckets, err := first(0, p.Limiter.Entities.Buckets(ctx, id))
 		var names []string
 		for i := range buckets {
@@ -178,10 +178,7 @@ func (p *page) entityResources(ctx context.Context, r *http.Request, id string) 
 	if asked == "" {
 		asked = known[0]
 	}
-	for _, name := range names {
-		tabs = append(tabs, tab{named(name), entityURL(id, name), name == asked})
-	}
-	return asked, tabs, nil
+	return asked, names, nil
 }
 
 // limitRow makes the row of a limit. The sources of the limits of entities are looked up once each. A budget that was raised is shown with that

@@ -43,8 +43,10 @@ func (p *page) functions() template.FuncMap {
 			}
 			return all
 		},
-		"render": p.execute,
-		"nav":    func() []tab { return navigation },
+		"render":    p.execute,
+		"nav":       func() [][2]string { return navigation },
+		"backwards": func() []reach { return backwards },
+		"around":    func() []reach { return around },
 		"current": func(screen, url string) bool {
 			first, _, _ := strings.Cut(screen, "/")
 			switch url {
@@ -86,12 +88,6 @@ func whole(text string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // words were escaped
 }
 
-var navigation = []tab{
-	{Text: "Now", URL: "/"},
-	{Text: "Usage", URL: "/usage"},
-	{Text: "Top", URL: "/top"},
-	{Text: "Entities", URL: "/entities"},
-	{Text: "Limits", URL: "/limits"},
-	{Text: "What if", URL: "/whatif"},
-	{Text: "Audit", URL: "/audit"},
+var navigation = [][2]string{
+	{"Now", "/"}, {"Usage", "/usage"}, {"Top", "/top"}, {"Entities", "/entities"}, {"Limits", "/limits"}, {"What if", "/whatif"}, {"Audit", "/audit"},
 }

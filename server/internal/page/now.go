@@ -20,7 +20,7 @@ const (
 // A nowBody is the screen that answers who is refused, by which limit, and until when.
 type nowBody struct {
 	Resource                        string
-	Resources                       []tab
+	Resources                       []string
 	Pulse                           pulse
 	Count, Unlisted                 int // buckets, and entities without one
 	Refusing, UsedUp, Disabled, Low int // entities
@@ -31,7 +31,7 @@ type nowBody struct {
 	Columns                         []string
 	HasSlots                        bool
 	Rows                            []bucketRow
-	More                            string // the address with more rows
+	More                            bool // rows can be shown
 	Slots                           *slotsView
 	Changes                         []change
 }
@@ -110,12 +110,7 @@ func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []s
 		body.Rows[i].standing = &all[i]
 		body.HasSlots = body.HasSlots || all[i].Held > 0
 	}
-	if len(all) > shown && shown < mostBuckets {
-		q := r.URL.Query()
-		q.Del("screen")
-		q.Set("all", "1")
-		body.More = screenURL(r) + "?" + q.Encode()
-	}
+	body.More = len(all) > shown && shown < mostBuckets
 	return each8(shown, func(i int) (err error) {
 		row := &body.Rows[i]
 		row.relation, err = p.feed.relation(ctx, row.Entity, row.isParent)

@@ -168,6 +168,7 @@ type view struct {
 	Namespace string
 	URL       string // for the stream of changes
 	Headless  bool
+	query     url.Values
 	Leads     string // the address of the screen to show instead
 	Status    int    // of HTTP; 0 is 200
 }
@@ -233,6 +234,8 @@ func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) 
 	if v.At.IsZero() {
 		v.At = p.Now()
 	}
+	v.query = at.Query()
+	v.query.Del("screen")
 	if v.Live {
 		query := at.Query()
 		query.Set("screen", name)

@@ -7,50 +7,32 @@ import (
 	"slices"
 )
 
-// resource returns the resource that a request asks for, or else the first one, with the tabs of all.
-func (p *page) resource(ctx context.Context, r *http.Request, v *view) (string, []tab, error) {
-	names, err := p.feed.resources(ctx)
-	if err != nil {
+// resource returns the resource that a request asks for, or else the busiest one, with the names for tabs.
+func (p *page) resource(ctx context.Context, r *http.Request, v *view) (asked string, names []string, err error) {
+	if names, err = p.feed.resources(ctx); err != nil {
 		return "", nil, err
 	}
-	asked := r.URL.Query().Get("resource")
-	if asked == "" && len(names) == 0 {
+	if asked = r.URL.Query().Get("resource"); asked == "" && len(names) == 0 {
 		v.Screen = "empty"
 		return "", nil, nil
 	}
 	if asked == "" {
 		asked = p.busiest(names)
 	}
-	var tabs []tab
-	for _, name := range names[:min(len(names), 12)] {
-		tabs = append(tabs, resourceTab(r, named(name), name, asked))
-	}
-	return asked, tabs, nil
-}
-
-// resourceTab leads to a resource on the screen of a request.
-func resourceTab(r *http.Request, text, name, asked string) tab {
-	q := r.URL.Query()
-	for key := range q {
-		if key != "by" && key != "month" && key != "zone" && key != "since" {
-			q.Del(key)
-		}
-	}
-	q.Set("resource", name)
-	return tab{text, screenURL(r) + "?" + q.Encode(), name == asked}
+	return asked, names[:min(len(names), 12)], nil
 }
 
 // mostTogether bounds the resources that are read for a screen of all of them. Each costs what a screen of its own does.
 const mostTogether = 32
 
 // resources is [page.resource] for a screen that can show all resources, too. It returns the names of those to read.
-func (p *page) resources(ctx context.Context, r *http.Request, v *view) (asked string, names []string, tabs []tab, err error) {
+func (p *page) resources(ctx context.Context, r *http.Request, v *view) (asked string, names, tabs []string, err error) {
 	if asked, tabs, err = p.resource(ctx, r, v); err != nil || asked == "" {
 		return asked, nil, tabs, err
 	}
 	all, err := p.feed.resources(ctx)
 	if n := len(all); n > 1 && n <= mostTogether {
-		tabs = slices.Insert(tabs, 0, resourceTab(r, "all resources", everyone, asked))
+		tabs = slices.Concat([]string{everyone}, tabs)
 	} else if asked == everyone {
 		return "", nil, nil, &statusError{http.StatusBadRequest, fmt.Sprintf("resource must be one of %d: from 2 to %d can be shown together", n, mostTogether)}
 	}

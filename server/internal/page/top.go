@@ -14,13 +14,13 @@ import (
 
 // A topBody is the screen that answers who uses most, and who is refused most.
 type topBody struct {
-	Resources, Limits, Spans []tab
-	Resource, Limit          string // the resource is everyone for all
-	Used                     []topUse
-	Refused                  []topRefusal
-	Total                    int64 // refusals of all
-	All                      bool  // all resources are shown
-	Since                    string
+	Resources, Limits []string
+	Resource, Limit   string // the resource is everyone for all
+	Used              []topUse
+	Refused           []topRefusal
+	Total             int64 // refusals of all
+	All               bool  // all resources are shown
+	Reach             reach
 }
 
 // A topUse is what an entity used, with its part of all.
@@ -45,11 +45,11 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil || resource == "" {
 		return v, err
 	}
-	back, spans, err := reachOf(backwards, "/top", r.URL.Query(), "since", "24h")
+	back, err := reachOf(backwards, r.URL.Query(), "since", "24h")
 	if err != nil {
 		return v, err
 	}
-	body := &topBody{Resources: tabs, Spans: spans, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone, Since: back.Text}
+	body := &topBody{Resources: tabs, Reach: back, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone}
 	v.Body = body
 	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
 		return p.used(ctx, names, back.d)
@@ -64,14 +64,11 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	limits := slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
-	if used[body.Limit] == nil && len(limits) > 0 {
-		if body.Limit = limits[0]; slices.Contains(limits, "tpm") {
+	body.Limits = slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
+	if used[body.Limit] == nil && len(body.Limits) > 0 {
+		if body.Limit = body.Limits[0]; slices.Contains(body.Limits, "tpm") {
 			body.Limit = "tpm"
 		}
-	}
-	for _, name := range limits {
-		body.Limits = append(body.Limits, tab{titled(name), address("/top", "resource", resource, "limit", name, "since", back.key), name == body.Limit})
 	}
 	body.Used = mostUsed(used[body.Limit])
 	body.Refused, body.Total = mostRefused(rejected)

@@ -16,8 +16,8 @@ type usageBody struct {
 	*usageQuery
 	*ledger
 
-	Resources     []tab
-	Limits        []tab
+	Resources     []string
+	Limits        []string
 	Held          float64 // by calls under way
 	Today         float64
 	Outlook       outlook // of the budget; "" without one

@@ -50,7 +50,7 @@ func (q *usageQuery) Passed() float64 {
 }
 
 // usageQuery reads the question, and completes it: the resource with a budget, and the parent that has it.
-func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usageQuery, tabs, limits []tab, err error) {
+func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usageQuery, tabs, limits []string, err error) {
 	q = &usageQuery{Now: p.Now(), Zone: time.UTC, Entity: r.URL.Query().Get("entity"), Limit: r.URL.Query().Get("limit")}
 	q.Resource, q.resources, tabs, err = p.resources(ctx, r, v)
 	if err != nil || q.Resource == "" {
@@ -96,11 +96,7 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 		q.From = month
 	}
 	q.To = q.From.AddDate(0, 1, 0)
-	for _, name := range order {
-		link := address("/usage", "resource", q.Resource, "limit", name, "month", q.From.Format("2006-01"), "entity", asked)
-		limits = append(limits, tab{titled(name), link, name == q.Limit})
-	}
-	return q, tabs, limits, nil
+	return q, tabs, order, nil
 }
 
 // countedLimits returns the limits of buckets that are no slots, by name, and their names in order: money and budgets first. Of several limits

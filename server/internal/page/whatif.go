@@ -15,7 +15,7 @@ import (
 
 // A whatIfBody is the screen that answers what another limit would have done.
 type whatIfBody struct {
-	Resources []tab
+	Resources []string
 	Resource  string
 	Entities  []string
 	Entity    string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +19,7 @@ type whyBody struct {
 	*hindsight.Line
 
 	ID, Resource, Within string
-	Input                string // of a time
-	Spans                []tab
+	Input, Asked         string             // the time, for the form and as it was given
 	Rows                 []hindsight.Moment // with the time in question, which is nothing else
 	Refused              bool               // the limit of First did
 	First                *refusedThen       // or the nearest
@@ -109,9 +107,8 @@ func (p *page) whyBody(ctx context.Context, r *http.Request) (*whyBody, error) {
 		b.at, b.end = at, at.Add(resolution)
 	}
 	b.Input = b.at.Format("2006-01-02 15:04")
-	links := url.Values{"id": {b.ID}, "resource": {b.Resource}, "at": {cmp.Or(values.Get("at"), b.Input)}, "within": values["within"]}
-	reach, tabs, err := reachOf(around, "/why", links, "within", around[0].key)
-	b.within, b.Within, b.Spans = reach.d, reach.key, tabs
+	reach, err := reachOf(around, values, "within", around[0].Key)
+	b.within, b.Within, b.Asked = reach.d, reach.Key, cmp.Or(values.Get("at"), b.Input)
 	return b, err
 }
 
