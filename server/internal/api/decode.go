@@ -204,7 +204,7 @@ func (s *specification) value(path string, raw json.RawMessage, schema *jsonsche
 		if raw[0] != '[' || json.Unmarshal(raw, &all) != nil {
 			return nil, invalid(path, string(raw), "must be an array")
 		}
-		if len(all) > *schema.MaxItems {
+		if schema.MaxItems != nil && len(all) > *schema.MaxItems {
 			return nil, invalid(path, strconv.Itoa(len(all))+" values", fmt.Sprintf("must have at most %d", *schema.MaxItems))
 		}
 		values := make([]any, len(all))
