@@ -193,9 +193,9 @@ func TestCosts(t *testing.T) {
 	page.WriteString("\n")
 	section("A limit that several processes use up")
 	busy := zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 1}}
-	burst := zlimit.Limit{Name: "rps", Capacity: 10, RefillAmount: 50, RefillPeriod: time.Second}
+	burst := zlimit.Limit{Name: "rps", Capacity: 10, RefillAmount: 20, RefillPeriod: time.Second}
 	setLimits(t, l, zlimit.Level{Resource: "busy"}, burst)
-	const token = 20 * time.Millisecond // in which one flows in
+	const token = 50 * time.Millisecond // in which one flows in
 	acquire(t, l, busy)
 	for range 5 { // so that the process knows of others
 		acquire(t, other, busy)
@@ -219,7 +219,7 @@ func TestCosts(t *testing.T) {
 	measure("rejected since it is beyond the part of the process, of which many requests are rejected", l, refuse(l, busy))
 	c.sleep(2 * token)
 	measure("admitted by that part", l, take(l, busy))
-	c.sleep(300 * time.Millisecond)
+	c.sleep(15 * token)
 	acquire(t, other, zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 10}})
 	measure("rejected, if most requests of the process were, and its last image is too old", l, refuse(l, busy))
 
