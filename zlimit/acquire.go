@@ -146,18 +146,14 @@ func settled(err, settling error) error {
 // admitOrFail returns the lease or the error of a request that failed with err, which counts as a number of them. An outage follows the
 // failure policy.
 func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, requests int, err error) (*Lease, error) {
-	ended := endOf(ctx)
-	if ended == nil && store.OutcomeOf(err) == store.Ended {
-		err = &store.Error{Op: "decide", Unavailable: true, Err: fmt.Errorf("%w: %w", errUndecided, errNoTime)}
-	}
-	err = publicError(op, err)
+	err = requestError(ctx, op, err)
 	var exceeded *ExceededError
 	if errors.As(err, &exceeded) {
 		l.rejected(r.Entity, r.Resource, exceeded, requests)
 		return nil, err
 	}
 	var outage *UnavailableError
-	if ended != nil && errors.Is(err, ended) || !errors.As(err, &outage) {
+	if !errors.As(err, &outage) {
 		return nil, err
 	}
 	unknown := uint64(0)
@@ -176,6 +172,23 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, re
 	l.stats.degraded.Add(uint64(requests))
 	l.outage.note(ctx, outageCounts{allowed: 1, unknown: unknown}, err)
 	return &Lease{limiter: l, degraded: true, unknown: outage.Unknown}, nil
+}
+
+// requestError returns the public error of a request that failed. An error of a context is the caller's, if its context has ended, whatever else
+// failed meanwhile. Otherwise a bound of the limiter ended the request, which is an outage.
+func requestError(ctx context.Context, op string, err error) error {
+	if isDecision(err) {
+		return publicError(op, err)
+	}
+	switch ended := endOf(ctx); {
+	case ended != nil && errors.Is(err, ended):
+		return fmt.Errorf("zlimit: %s: %w", op, err)
+	case ended == nil && !unavailable(err):
+		err = &store.Error{
+			Op: "decide", Unavailable: true, Unknown: protocol.IsUnknown(err), Err: fmt.Errorf("%w: %w", errUndecided, errNoTime),
+		}
+	}
+	return publicError(op, err)
 }
 
 // policyOf returns the failure policy of an entity and a resource, by the limits in memory. The first level with a
@@ -203,7 +216,7 @@ func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protoc
 	var clock *protocol.ClockError
 	var contended *protocol.UndecidedError
 	switch {
-	case endOf(ctx) != nil || bounded.Err() == nil && store.OutcomeOf(err) != store.Ended:
+	case endOf(ctx) != nil || endOf(bounded) == nil && store.OutcomeOf(err) != store.Ended:
 		return err
 	case errors.As(err, &clock):
 		return clock.OfTheClock()

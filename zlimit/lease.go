@@ -133,7 +133,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 			le.limiter.engine.Undo(ctx, more)
 		}
 	}
-	err = publicError(OpConsume, err)
+	err = requestError(ctx, OpConsume, err)
 	if rejected := new(*ExceededError); errors.As(err, rejected) {
 		le.limiter.rejected(request.Entity, request.Resource, *rejected, 1)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,4 +153,89 @@ func TestMaxWaitBoundsTheCall(t *testing.T) {
 	if contended.Load() == 0 {
 		t.Error("no call lost all of its races")
 	}
+}
+
+// In TestLostRepliesOfWaits, some writes are never answered, on a store that answers the others soon. A caller whose context lasts gets no error
+// of a context: the failure policy decides.
+func TestLostRepliesOfWaits(t *testing.T) {
+	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
+		for _, maxWait := range []time.Duration{200 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprint(policy, maxWait), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { waitsWithLostReplies(t, policy, maxWait) })
+			})
+		}
+	}
+}
+
+func waitsWithLostReplies(t *testing.T, policy zlimit.FailurePolicy, maxWait time.Duration) {
+	d := &distant{Store: store.Of(newMemory(t))}
+	l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(policy))
+	setSystem(t, l, zlimit.PerSecond("rpd", 200))
+	request := zlimit.Request{Entity: "e0", Resource: "api", Consume: zlimit.Amounts{"rpd": 3}}
+	acquire(t, l, request)
+	writes := atomic.Int64{}
+	fault := func(ctx context.Context, _ string, write bool) error {
+		if !write || writes.Add(1)%11 != 0 {
+			return nil
+		}
+		<-ctx.Done()
+		return &store.Error{Op: "call", Unknown: true, Err: ctx.Err()}
+	}
+	d.fault.Store(&fault)
+	var callers sync.WaitGroup
+	outages := atomic.Int64{}
+	for range 8 {
+		callers.Go(func() {
+			for began := time.Now(); time.Since(began) < 20*time.Second; {
+				lease, err := l.Wait(context.Background(), request, zlimit.MaxWait(maxWait))
+				outage := new(*zlimit.UnavailableError)
+				switch {
+				case err == nil && lease.Degraded(), policy == zlimit.PolicyBlock && errors.As(err, outage):
+					outages.Add(1)
+				case err != nil && !errors.As(err, new(*zlimit.ExceededError)) && !errors.Is(err, zlimit.ErrContended):
+					t.Errorf("Wait() = %v", err)
+				}
+				if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+					t.Errorf("Wait() = %v, want no error of a context", err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	callers.Wait()
+	if outages.Load() == 0 {
+		t.Error("no request met an outage")
+	}
+	d.fault.Store(nil)
+	closeLimiters(t, l)
+}
+
+// TestCancelledBesideOutage cancels a request of two levels, one of which meets an outage. The error is the context's, and no policy admits.
+func TestCancelledBesideOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &distant{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+		setSystem(t, l, zlimit.PerDay("rpd", 200))
+		for _, e := range []zlimit.Entity{{ID: "parent"}, {ID: "child", ParentID: "parent", Cascade: true}} {
+			create(t, l, e)
+		}
+		request := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		acquire(t, l, request)
+		fault := func(ctx context.Context, pk string, _ bool) error {
+			<-ctx.Done()
+			if strings.Contains(pk, "child") {
+				return &store.Error{Op: "call", Unavailable: true, Err: errors.New("not sent")}
+			}
+			return ctx.Err()
+		}
+		d.fault.Store(&fault)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := l.Acquire(ctx, request)
+		if outage := new(*zlimit.UnavailableError); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, outage) {
+			t.Errorf("Acquire() = %v (%T), want the error of the context", err, err)
+		}
+		d.fault.Store(nil)
+		closeLimiters(t, l)
+	})
 }
