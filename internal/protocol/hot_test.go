@@ -444,6 +444,15 @@ func TestRequestsUnderWay(t *testing.T) {
 	if s := rejected.Levels[0].Statuses[0]; !s.Short || s.Available != 5*millis || s.Wait != 5 {
 		t.Errorf("the rejection tells %+v, want 5 tokens and a wait of 5 ms", s)
 	}
+	more := []bucket.Amount{{Limit: "rpm", Tokens: 300 * millis}} // most of which are not there
+	s.traffic.begins(more)
+	if err := take(10); !errors.As(err, &rejected) || calls > 0 {
+		t.Fatalf("beside requests for 395 of 100 tokens, Take() of 10 = %v after %d calls, want a rejection without any", err, calls)
+	}
+	if s := rejected.Levels[0].Statuses[0]; !s.Short || s.Available != 0 || s.Wait != 10 {
+		t.Errorf("beside requests for more than there is, the rejection tells %+v, want no tokens and a wait of 10 ms", s)
+	}
+	s.traffic.ends(more)
 	if err := take(5); err != nil || calls != 1 {
 		t.Errorf("Take() of the other 5 = %v after %d calls, want none and one", err, calls)
 	}

@@ -204,7 +204,8 @@ func (p *party) leave() (served []*waiter[*claim]) {
 // A shortage proves that a level falls short: shards were found short of its demand after the request came.
 type shortage struct {
 	first *shard // that was found short
-	image *image // of the shard that was found short last
+	image *image // of the shard that was found short last, less what requests under way may take
+	seen  *image // as the store returned it
 	at    int64  // when that one fell short, epoch milliseconds
 	whole bool   // two shards were found short, or the only one
 }
@@ -215,10 +216,27 @@ func (*shortage) Error() string { return errShort.Error() }
 // Is reports whether a shortage is errShort.
 func (*shortage) Is(target error) bool { return target == errShort }
 
+// state returns the state of the shard that was found short last, as it is reported. Requests under way take no more than there is, unless the
+// shortage is that of a caller that waits, which may wait behind them. So its balances are not negative for others, unless they were seen so.
+func (sh *shortage) state(waits bool) *bucket.State {
+	if waits || sh.image == sh.seen {
+		return &sh.image.State
+	}
+	beyond := make([]bucket.Amount, 0, len(sh.image.Limits))
+	for i := range sh.image.Limits {
+		l := &sh.image.Limits[i]
+		if lacks := sh.image.Available(l, sh.at) - min(sh.seen.Available(&sh.seen.Limits[i], sh.at), 0); lacks < 0 {
+			beyond = append(beyond, bucket.Amount{Limit: l.Name, Tokens: lacks})
+		}
+	}
+	state := sh.image.Less(beyond)
+	return &state
+}
+
 // noteShort notes that a shard was found short, for all callers or for some of them.
 func (p *party) noteShort(s *shard, i *image, at int64) {
 	whole := p.short.whole || i.Count() == 1 || p.short.first != nil && p.short.first != s
-	p.short = shortage{cmp.Or(p.short.first, s), i, at, whole}
+	p.short = shortage{cmp.Or(p.short.first, s), i, i, at, whole}
 }
 
 // proof returns the shortage of a party as an error.

@@ -59,7 +59,7 @@ func (tk *levelTaker) outOfRation(l *level) error {
 		if decides = !tk.items.isRecent(s, i, now) || !c.InLine(&i.State, now) || !l.demand.Waits() && !p.areSmall(i, now); decides {
 			return
 		}
-		short = &shortage{s, first.less(i), s.traffic.rationedAt(i, now, l.demand.Waits()), true}
+		short = &shortage{first: s, image: first.less(i), seen: i, at: s.traffic.rationedAt(i, now, l.demand.Waits()), whole: true}
 		decides = c.Covers([]*bucket.State{&short.image.State}, &l.demand, short.at)
 		if len(states) == 0 { // what is under way counts once
 			i = short.image

@@ -221,7 +221,7 @@ func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []v
 			continue
 		}
 		l := &levels[i]
-		shorten(reported[i].Statuses, standing(&l.limits.Config, []*bucket.State{&short.image.State}, l.held(), short.at, ju.now()))
+		shorten(reported[i].Statuses, standing(&l.limits.Config, []*bucket.State{short.state(l.demand.Waits())}, l.held(), short.at, ju.now()))
 	}
 	return ju.rejectionOf(ctx, levels, reported)
 }
