@@ -58,6 +58,7 @@ type Breaker struct {
 	away     chan struct{} // closed while it is open, to notify callers that wait for their turn
 	doubt    *time.Timer   // of the time of silence since the last answer to a trial
 	doubted  int64         // the value of traffic.watch for which the store was asked
+	askedAt  time.Duration // when that was
 	vouched  bool          // the store answered that, and no call since
 	pause    time.Duration
 	probes   int
@@ -165,8 +166,11 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 	}()
 	if b.state == isClosed {
 		silence := b.traffic.silence()
-		if !b.traffic.isSilentFor(silence) {
-			b.doubts(silence) //nolint:contextcheck // as below
+		isSilent, isBrief := b.traffic.isSilentFor(silence), b.traffic.gaveUp.Load()
+		if !isSilent || isBrief {
+			b.doubts(silence, isBrief) //nolint:contextcheck // as below
+		}
+		if !isSilent || isBrief && b.traffic.now()-b.askedAt < silence {
 			return false, nil
 		}
 		changed = b.opens(fmt.Errorf("no call was answered for %v", silence))
@@ -183,32 +187,39 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 
 // doubts asks the store when no call is answered for half of the time of silence, once in each silence. If the calls are all of a part that
 // is silent, or were lost, the answer shows it before the breaker opens. It gives calls the time of silence once more, and not again before
-// one of them is answered: a store may answer nothing but questions. The breaker is locked.
-func (b *Breaker) doubts(silence time.Duration) {
+// one of them is answered: a store may answer nothing but questions. Callers that gave up soon show less: the store may be slower than they wait.
+// Then only a question that is not answered opens the breaker, and each answer gives calls the time again. The breaker is locked.
+func (b *Breaker) doubts(silence time.Duration, isBrief bool) {
 	since := b.traffic.watch.Load()
-	if since <= 0 || since == b.doubted || b.vouched || b.traffic.now()-time.Duration(b.traffic.first.Load()) < silence/2 {
+	if since <= 0 || since == b.doubted || b.vouched && !isBrief || b.traffic.now()-time.Duration(b.traffic.first.Load()) < silence/2 {
 		return
 	}
-	b.doubted = since
-	for range doubtPings {
+	b.doubted, b.askedAt = since, b.traffic.now()
+	pings := doubtPings
+	if isBrief {
+		pings = 1
+	}
+	for range pings {
 		b.tasks.after(0, func() {
 			if isAnswer(b.tasks.bounded(silence, b.options.Ping)) && b.tasks.life.Err() == nil {
-				b.vouch(since)
+				b.vouch(since, isBrief)
 			}
 		})
 	}
 }
 
 // vouch notes that the store answers questions, which were asked when calls were not answered since a time.
-func (b *Breaker) vouch(since int64) {
+func (b *Breaker) vouch(since int64, isBrief bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.state != isClosed || !b.traffic.watch.CompareAndSwap(since, 0) {
 		return
 	}
-	b.traffic.begun.Store(0)
-	b.vouched = true
-	b.ill.Store(true) // so that the next answer takes it back
+	b.traffic.heard()
+	if !isBrief {
+		b.vouched = true
+		b.ill.Store(true) // so that the next answer takes it back
+	}
 }
 
 // A NotMade is the error of a call that a store did not try. It says nothing about the store.
@@ -282,9 +293,7 @@ func isOfOneKey(err error) bool {
 // answered notes an answer of the store.
 func (b *Breaker) answered(s sending) {
 	b.keys.heard(s.cell)
-	if b.traffic.begun.Load() != 0 {
-		b.traffic.begun.Store(0)
-	}
+	b.traffic.heard()
 	if since := b.traffic.watch.Load(); !b.ill.Load() && (since == 0 || since > 0 && b.traffic.watch.CompareAndSwap(since, 0)) {
 		return
 	}
@@ -310,21 +319,23 @@ func (b *Breaker) answered(s sending) {
 	}
 }
 
-// abandoned notes a call whose caller gave up. Unless it was under way for long, it says nothing.
+// abandoned notes a call whose caller gave up. Unless it was under way for long, it says nothing, except that the store may be asked.
 func (b *Breaker) abandoned(s sending, pk string, took time.Duration) {
-	if !s.trial && took >= b.traffic.long() {
+	if !s.trial && took >= max(b.traffic.long(), b.traffic.silence()/2) {
 		b.looks(s.cell, pk)
 		return // it counts as one that is not answered
 	}
 	b.keys.heard(s.cell)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s.round != b.round.Load() {
-		return
-	}
-	if s.trial {
+	switch {
+	case s.round != b.round.Load():
+	case s.trial:
 		b.trials.abandoned(took < b.traffic.long())
-	} else if b.state == isClosed && b.traffic.begun.Load() > 0 && b.traffic.begun.Add(-1) < silentCalls {
+	case b.state != isClosed:
+	case took >= b.traffic.brief():
+		b.traffic.gaveUp.Store(true)
+	case b.traffic.begun.Load() > 0 && b.traffic.begun.Add(-1) < silentCalls:
 		b.traffic.watch.Store(0)
 	}
 }
@@ -419,7 +430,7 @@ func (b *Breaker) setState(to breakerState) {
 	b.tasks.halt(b.doubt)
 	b.state, b.trials = to, trials{allowed: firstTrials}
 	b.round.Add(1)
-	b.traffic.begun.Store(0)
+	b.traffic.heard()
 	if to == isClosed {
 		b.traffic.watch.Store(0)
 	} else {

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type gone struct {
 	mu     sync.Mutex
 	err    error
 	silent bool
+	late   time.Duration // of each answer
 	pings  int
 	told   []error // by the breaker
 	calls  int
@@ -47,14 +49,13 @@ func (g *gone) set(silent bool, err error) {
 
 func (g *gone) call(ctx context.Context) error {
 	g.mu.Lock()
-	silent, err := g.silent, g.err
+	silent, err, late := g.silent, g.err, cmp.Or(g.late, time.Millisecond)
 	g.calls++
 	g.mu.Unlock()
-	if silent {
+	if silent || wait.For(ctx, late) != nil {
 		<-ctx.Done()
 		return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: ctx.Err()}
 	}
-	time.Sleep(time.Millisecond)
 	return err
 }
 
@@ -283,6 +284,35 @@ func TestDoubt(t *testing.T) {
 			t.Errorf("%d questions, and the breaker told %v", pings, g.changes())
 		}
 	})
+}
+
+// In TestBriefCalls, a store becomes slower than its callers wait, who give up soon. It is asked, and its answer shows how long calls take: that is no
+// outage. When it answers nothing any more, the breaker opens.
+func TestBriefCalls(t *testing.T) {
+	for _, late := range []time.Duration{60 * time.Millisecond, 200 * time.Millisecond, 240 * time.Millisecond} {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			for range 20 {
+				check.Fatal(t, "Call()", table.Call(t.Context(), g.call))
+			}
+			calls := func(d time.Duration) {
+				for began := time.Now(); time.Since(began) < d && len(g.changes()) == 0; time.Sleep(10 * time.Millisecond) {
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					_ = table.Call(ctx, g.call)
+					cancel()
+				}
+			}
+			g.mu.Lock()
+			g.late = late
+			g.mu.Unlock()
+			if calls(10 * time.Second); len(g.changes()) > 0 {
+				t.Errorf("replies %v late: the breaker told %v", late, g.changes())
+			}
+			g.set(true, nil)
+			if calls(10 * time.Second); len(g.changes()) != 1 {
+				t.Errorf("silence after replies %v late: the breaker told %v, want an outage", late, g.changes())
+			}
+		})
+	}
 }
 
 // In TestAStoreThatAnswersQuestionsAlone, the calls of a store are swallowed, and its pings answered. One of them gives calls more time, and no

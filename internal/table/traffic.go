@@ -28,6 +28,7 @@ type traffic struct {
 	first  atomic.Int64 // when the first one of them was sent, by watch
 	flying atomic.Int64 // calls under way
 	last   atomic.Int64 // when a call was sent last, by watch
+	gaveUp atomic.Bool  // callers of calls that it did not answer since have given up soon
 }
 
 func (t *traffic) now() time.Duration { return time.Since(t.started) }
@@ -44,9 +45,19 @@ func (t *traffic) sent(at time.Duration) {
 	}
 }
 
+// heard notes that the store answers. It writes nothing while all calls are answered.
+func (t *traffic) heard() {
+	if t.begun.Load() != 0 {
+		t.begun.Store(0)
+	}
+	if t.gaveUp.Load() {
+		t.gaveUp.Store(false)
+	}
+}
+
 // forget takes back that calls are not answered.
 func (t *traffic) forget() {
-	t.begun.Store(0)
+	t.heard()
 	t.watch.Store(0)
 }
 
@@ -80,10 +91,13 @@ func (t *traffic) silence() time.Duration { return min(max(t.least, t.long()), t
 // long returns a time that is much longer than calls took recently.
 func (t *traffic) long() time.Duration {
 	if usual := t.took.usual(); usual > 0 {
-		return max(2*usual, t.timeout/100)
+		return max(2*usual, t.brief())
 	}
 	return t.timeout / 10
 }
+
+// brief returns a time in which a store may answer. Callers that give up sooner show nothing.
+func (t *traffic) brief() time.Duration { return t.timeout / 100 }
 
 // A latency is how long calls took recently. It is safe for concurrent use.
 type latency struct {
