@@ -108,8 +108,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if a.consumer == nil {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)
 	}
-	var refused *zlimit.VersionError
-	if err := a.registry.admit(ctx); errors.As(err, &refused) { // what else fails is tried again with the first changes
+	if err := a.registry.admit(ctx); errors.As(err, new(*zlimit.VersionError)) { // what else fails is tried again with the first changes
 		return fmt.Errorf("aggregator: %w", err)
 	}
 	rolling, stop := context.WithCancel(ctx)

@@ -65,11 +65,10 @@ func (r traced) ask(t *testing.T, l *zlimit.RateLimiter) (zlimit.Amounts, bool) 
 		Entity: "conv", Resource: "llm", Consume: zlimit.Amounts{"rpm": 1, "tpm": r.tokens},
 		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 400_000)},
 	})
-	var exceeded *zlimit.ExceededError
 	switch {
 	case err == nil:
 		return lease.Consumed(), true
-	case !errors.As(err, &exceeded):
+	case !errors.As(err, new(*zlimit.ExceededError)):
 		t.Fatalf("Acquire() = %v", err)
 	}
 	return nil, false

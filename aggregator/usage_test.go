@@ -290,8 +290,7 @@ func TestInvalidOptions(t *testing.T) {
 		"no changes in a batch":                {WithBatch(0)},
 		"no option":                            {nil},
 	} {
-		var invalid *zlimit.ValidationError
-		if _, err := New(newMemory(t), opts...); !errors.As(err, &invalid) {
+		if _, err := New(newMemory(t), opts...); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: New() = %v, want a ValidationError", name, err)
 		}
 	}

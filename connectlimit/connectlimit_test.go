@@ -231,8 +231,7 @@ func TestClients(t *testing.T) {
 	}
 	for i, want := range []connect.Code{0, connect.CodeNotFound, connect.CodeResourceExhausted} {
 		err := p.call(t.Context(), []string{"hello", "fail", "hello"}[i])
-		var exceeded *zlimit.ExceededError
-		if code(err) != want || errors.As(err, &exceeded) != (i == 2) {
+		if code(err) != want || errors.As(err, new(*zlimit.ExceededError)) != (i == 2) {
 			t.Errorf("call %d: %v, want %v", i, err, want)
 		}
 	}

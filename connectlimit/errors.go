@@ -43,8 +43,7 @@ func Error(err error) error {
 	}
 	code, text := rpc.Classify(err)
 	failed := connect.NewError(connect.Code(code), &cause{text, err})
-	var exceeded *zlimit.ExceededError
-	if errors.As(err, &exceeded) {
+	if exceeded, ok := errors.AsType[*zlimit.ExceededError](err); ok {
 		describe(failed, exceeded)
 	}
 	return failed

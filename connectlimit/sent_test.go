@@ -61,10 +61,9 @@ func TestClientsChargeWhatWasSent(t *testing.T) {
 			for range 40 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				leave.Store(&cancel)
-				var exceeded *zlimit.ExceededError
 				if err := call(ctx, p); err == nil {
 					t.Errorf("%s: a %s has no error", name, kind)
-				} else if errors.As(err, &exceeded) {
+				} else if errors.As(err, new(*zlimit.ExceededError)) {
 					refused++
 				}
 				cancel()

@@ -257,8 +257,7 @@ func TestRefusedCalls(t *testing.T) {
 				}
 				before := s.calls.Load()
 				n, err := call(context.Background(), s, "b")
-				var exceeded *zlimit.ExceededError
-				if n != 0 || code(err) != connect.CodeResourceExhausted || !errors.As(err, &exceeded) {
+				if n != 0 || code(err) != connect.CodeResourceExhausted || !errors.As(err, new(*zlimit.ExceededError)) {
 					t.Errorf("a refused call: %d answers, %v, want the refusal", n, err)
 				}
 				if got := s.calls.Load() - before; got != 0 {
@@ -305,8 +304,7 @@ func TestRefusedMessages(t *testing.T) {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 2))
 		s := newServiceOver(t, protocols, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
 		_, err := kinds[strings.TrimSuffix(kind, " over HTTP/1.1")](context.Background(), s, "a", "b", "c")
-		var exceeded *zlimit.ExceededError
-		if code(err) != connect.CodeResourceExhausted || !errors.As(err, &exceeded) {
+		if code(err) != connect.CodeResourceExhausted || !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("%s with a refused message: %v, want the refusal", kind, err)
 		}
 		select {

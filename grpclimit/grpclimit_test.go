@@ -275,8 +275,7 @@ func TestClients(t *testing.T) {
 	for i, want := range []codes.Code{codes.OK, codes.NotFound, codes.ResourceExhausted} {
 		calls.Store(0)
 		err := once(t.Context(), conn, []string{"hello", "fail", "hello"}[i])
-		var exceeded *zlimit.ExceededError
-		if status.Code(err) != want || errors.As(err, &exceeded) != (i == 2) || calls.Load() != map[bool]int64{false: 1}[i == 2] {
+		if status.Code(err) != want || errors.As(err, new(*zlimit.ExceededError)) != (i == 2) || calls.Load() != map[bool]int64{false: 1}[i == 2] {
 			t.Errorf("call %d: %v after %d calls, want %v", i, err, calls.Load(), want)
 		}
 	}

@@ -108,8 +108,7 @@ func TestRefusedMessages(t *testing.T) {
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 	c := newCounter(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, grpclimit.PerMessage())))
 	_, err := c.count(context.Background(), "a", "b", "c")
-	var exceeded *zlimit.ExceededError
-	if status.Code(err) != codes.ResourceExhausted || !errors.As(err, &exceeded) {
+	if status.Code(err) != codes.ResourceExhausted || !errors.As(err, new(*zlimit.ExceededError)) {
 		t.Errorf("a stream with a refused message: %v, want the refusal", err)
 	}
 	select {

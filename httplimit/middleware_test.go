@@ -425,13 +425,11 @@ func TestTransport(t *testing.T) {
 	if err := send(server.URL); err != nil { // one, and one in debt
 		t.Fatalf("send() = %v", err)
 	}
-	var exceeded *zlimit.ExceededError
-	if err := send(server.URL); !errors.As(err, &exceeded) {
+	if err := send(server.URL); !errors.As(err, new(*zlimit.ExceededError)) {
 		t.Errorf("Do() = %v, want a rejection", err)
 	}
 	client.Transport = &httplimit.Transport{}
-	var invalid *zlimit.ValidationError
-	if err := send(server.URL); !errors.As(err, &invalid) {
+	if err := send(server.URL); !errors.As(err, new(*zlimit.ValidationError)) {
 		t.Errorf("Do() of a transport without a limiter = %v", err)
 	}
 }

@@ -182,8 +182,7 @@ func setRetryAfter(header http.Header, err error) {
 
 // reject answers a request that was not admitted.
 func (m *middleware) reject(w http.ResponseWriter, r *http.Request, err error) {
-	var exceeded *zlimit.ExceededError
-	if errors.As(err, &exceeded) {
+	if exceeded, ok := errors.AsType[*zlimit.ExceededError](err); ok {
 		if !m.silent {
 			m.describe(w.Header(), exceeded.Statuses, new([2]string))
 		}

@@ -49,8 +49,7 @@ func TestTransportChargesWhatWasSent(t *testing.T) {
 					_ = response.Body.Close()
 				}
 				cancel()
-				var exceeded *zlimit.ExceededError
-				if errors.As(err, &exceeded) {
+				if errors.As(err, new(*zlimit.ExceededError)) {
 					refused.Add(1)
 				}
 			}

@@ -162,8 +162,7 @@ func TestAllModelsOfARequest(t *testing.T) {
 		`{"model":"small","tools":[{"model":"` + strings.Repeat("x", 300) + `"}]}`,
 		`{"model":"small","models":[` + strings.TrimSuffix(strings.Repeat(`"a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q",`, 1), ",") + `]}`,
 	} {
-		var invalid *zlimit.ValidationError
-		if call, err := llm.Inspect(newRequest(t, chatPath, body)); !errors.As(err, &invalid) {
+		if call, err := llm.Inspect(newRequest(t, chatPath, body)); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%.60s: Inspect() = %+v, %v, want it refused", body, call, err)
 		}
 	}

@@ -27,8 +27,7 @@ func TestPathsThatServersReadInTwoWays(t *testing.T) {
 			t.Errorf("%s is sent", r.URL)
 			return nil, errors.New("sent")
 		}))
-		var invalid *zlimit.ValidationError
-		if _, err := transport.RoundTrip(newRequest(t, path, `{"model":"big"}`)); !errors.As(err, &invalid) || transport.Unknown() != 1 {
+		if _, err := transport.RoundTrip(newRequest(t, path, `{"model":"big"}`)); !errors.As(err, new(*zlimit.ValidationError)) || transport.Unknown() != 1 {
 			t.Errorf("%s: RoundTrip() = %v, want it refused as unknown", path, err)
 		}
 	}

@@ -167,8 +167,7 @@ func TestPricesRefuse(t *testing.T) {
 	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); err != nil {
 		t.Fatalf("call() = %v", err)
 	}
-	var exceeded *zlimit.ExceededError
-	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); !errors.As(err, &exceeded) {
+	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); !errors.As(err, new(*zlimit.ExceededError)) {
 		t.Errorf("a call beyond the budget = %v", err)
 	}
 	for _, opt := range []llm.Option{llm.WithPrices("usd", nil), llm.WithCharge("usd", nil)} {

@@ -126,8 +126,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && t.config.respond:
 		if response := refusal(r, err); response != nil {
-			var exceeded *zlimit.ExceededError
-			if errors.As(err, &exceeded) {
+			if exceeded, ok := errors.AsType[*zlimit.ExceededError](err); ok {
 				t.config.describe(response.Header, exceeded.Statuses)
 			}
 			return response, nil

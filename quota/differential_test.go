@@ -168,8 +168,7 @@ func (p *program) sameAnswer(t *rapid.T, call string, r quota.Request, err error
 		}
 		return
 	}
-	var denied *quota.ExceededError
-	if !errors.As(err, &denied) || want {
+	if !errors.As(err, new(*quota.ExceededError)) || want {
 		t.Fatalf("%s(%+v) = %v, want admitted: %v", call, r, err, want)
 	}
 }
@@ -178,8 +177,7 @@ func (p *program) sameAnswer(t *rapid.T, call string, r quota.Request, err error
 // not a nanosecond earlier.
 func (p *program) timeUntil(t *rapid.T, r quota.Request) {
 	d, err := p.l.TimeUntil(p.ctx, r)
-	var denied *quota.ExceededError
-	if errors.As(err, &denied) && denied.Impossible {
+	if denied, ok := errors.AsType[*quota.ExceededError](err); ok && denied.Impossible {
 		if p.model.clone(func() time.Time { return p.now.Add(1000 * time.Hour) }).check(r) {
 			t.Fatalf("TimeUntil(%+v) = %v, but the request passes when all has aged out", r, err)
 		}

@@ -304,8 +304,7 @@ func (l *Limiter) Close() error {
 
 // split separates a rejection from a failure.
 func split(err error) (*ExceededError, error) {
-	var denied *ExceededError
-	if errors.As(err, &denied) {
+	if denied, ok := errors.AsType[*ExceededError](err); ok {
 		return denied, nil
 	}
 	return nil, err

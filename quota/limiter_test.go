@@ -290,8 +290,7 @@ func TestReservationsCloseOnce(t *testing.T) {
 	ctx := t.Context()
 	l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 100}}})
 	r := check.Call(l.Reserve(ctx, quota.Request{Model: "m", Input: 50, Output: 50})).Must(t, "Reserve()")
-	var bad *quota.ValidationError
-	if err := r.Settle(ctx, -1, 0); !errors.As(err, &bad) {
+	if err := r.Settle(ctx, -1, 0); !errors.As(err, new(*quota.ValidationError)) {
 		t.Errorf("Settle(-1) = %v, want a *ValidationError", err)
 	}
 	if err := r.Settle(ctx, 10, 20); err != nil {

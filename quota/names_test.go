@@ -111,8 +111,7 @@ func TestAReleaseCountsAsItsModel(t *testing.T) {
 		for _, model := range []string{
 			"gpt-4o-realtime-preview", "gpt-4o-2024-13-20", "gpt-4o-20241", "gpt-4o20241120", "claude-sonnet-9-20250514", "o1-pro", "latest", "-001",
 		} {
-			var unknown *quota.UnknownModelError
-			if _, err := l.CanSend(ctx, model, 1); !errors.As(err, &unknown) {
+			if _, err := l.CanSend(ctx, model, 1); !errors.As(err, new(*quota.UnknownModelError)) {
 				t.Errorf("CanSend(%s) = %v, want an *UnknownModelError", model, err)
 			}
 		}
@@ -144,16 +143,14 @@ func TestQuotasOfAFileMakeModelsKnown(t *testing.T) {
 		}
 		defer func() { _ = limiter[i].Close() }()
 	}
-	var unknown *quota.UnknownModelError
-	if _, err := limiter[1].CanSend(ctx, "new-2026-01-01", 1); !errors.As(err, &unknown) {
+	if _, err := limiter[1].CanSend(ctx, "new-2026-01-01", 1); !errors.As(err, new(*quota.UnknownModelError)) {
 		t.Errorf("CanSend = %v, want an *UnknownModelError", err)
 	}
 	check.Fatal(t, "SetQuota()", limiter[0].SetQuota(ctx, "new", quota.ModelQuota{MaxRPM: 1}))
 	if _, err := limiter[1].Reserve(ctx, quota.Request{Model: "new-2026-01-01"}); err != nil {
 		t.Errorf("Reserve of a release of what is in the file = %v, want nil", err)
 	}
-	var denied *quota.ExceededError
-	if _, err := limiter[1].Reserve(ctx, quota.Request{Model: "new"}); !errors.As(err, &denied) {
+	if _, err := limiter[1].Reserve(ctx, quota.Request{Model: "new"}); !errors.As(err, new(*quota.ExceededError)) {
 		t.Errorf("Reserve of its model = %v, want refused: they share a limit", err)
 	}
 }

@@ -236,8 +236,7 @@ func FuzzStateFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		st, err := parseState(data)
 		if err != nil {
-			var at *FileError
-			if !errors.As(err, &at) {
+			if !errors.As(err, new(*FileError)) {
 				t.Fatalf("parseState = %v (%T), want a *FileError", err, err)
 			}
 			return

@@ -90,8 +90,7 @@ func readStateFile(path string) (State, error) {
 	}
 	st, err := parseState(data)
 	if err != nil {
-		var at *FileError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*FileError](err); ok {
 			at.Path = path
 		}
 		return State{}, err

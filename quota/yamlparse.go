@@ -37,8 +37,7 @@ func (e *FileError) Unwrap() error { return e.Err }
 func parseState(data []byte) (State, error) {
 	p := stateParser{document.NewPlain("")}
 	st := p.state(p.ParseOptional(data))
-	var wrong document.Errors
-	if errors.As(p.Err(), &wrong) {
+	if wrong, ok := errors.AsType[document.Errors](p.Err()); ok {
 		first := wrong[0]
 		return State{}, &FileError{Line: first.Pos.Line, Column: first.Pos.Column, Err: first.Err}
 	}

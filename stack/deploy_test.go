@@ -177,8 +177,7 @@ func TestPlan(t *testing.T) {
 	if _, err := m.Plan(t.Context(), stack.Options{Name: "limits", Settings: map[string]string{"table": "others"}}, stack.Hooks{}); !errors.Is(err, stack.ErrData) {
 		t.Errorf("Plan() of another table = %v, want ErrData", err)
 	}
-	var invalid *zlimit.ValidationError
-	if _, err := m.Plan(t.Context(), stack.Options{Name: "1"}, stack.Hooks{}); !errors.As(err, &invalid) {
+	if _, err := m.Plan(t.Context(), stack.Options{Name: "1"}, stack.Hooks{}); !errors.As(err, new(*zlimit.ValidationError)) {
 		t.Errorf("Plan() of a bad name = %v", err)
 	}
 }
@@ -322,8 +321,7 @@ func TestJoins(t *testing.T) {
 			cancel()
 		}
 	}})
-	var detached *stack.DetachedError
-	if !errors.As(err, &detached) || !errors.Is(err, context.Canceled) || s.Status("limits") != "CREATE_IN_PROGRESS" {
+	if !errors.As(err, new(*stack.DetachedError)) || !errors.Is(err, context.Canceled) || s.Status("limits") != "CREATE_IN_PROGRESS" {
 		t.Fatalf("Deploy() = %v, the stack is %s", err, s.Status("limits"))
 	}
 	joined := ""
@@ -376,8 +374,7 @@ func TestValidate(t *testing.T) {
 		"alarm-topic": "arn:aws:sqs:eu-central-1:123456789012:q", "table": "a b",
 	}}
 	_, err := manager(s).Deploy(t.Context(), o, stack.Hooks{})
-	var invalid *zlimit.ValidationError
-	if !errors.As(err, &invalid) || s.Calls() > 0 {
+	if !errors.As(err, new(*zlimit.ValidationError)) || s.Calls() > 0 {
 		t.Fatalf("Deploy() = %v after %d calls", err, s.Calls())
 	}
 	for _, want := range []string{

@@ -171,8 +171,7 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 		w.sleep(time.Hour)
 	}
 	_, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 20_000}})
-	var exceeded *zlimit.ExceededError
-	if !errors.As(err, &exceeded) {
+	if !errors.As(err, new(*zlimit.ExceededError)) {
 		w.Fatalf("Acquire() of too much = %v", err)
 	}
 	check.Call(l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})).Must(w, "Available()")

@@ -39,8 +39,7 @@ func TestVersionsAreRaisedLast(t *testing.T) {
 		return err
 	}
 	s.Fail["Stream"] = "no capacity for you"
-	var failed *stack.FailedError
-	if err := deploy(fresh()); !errors.As(err, &failed) || len(raised) > 0 {
+	if err := deploy(fresh()); !errors.As(err, new(*stack.FailedError)) || len(raised) > 0 {
 		t.Errorf("Deploy() = %v, and versions are raised: %v", err, raised)
 	}
 	delete(s.Fail, "Stream")

@@ -147,8 +147,7 @@ func settled(err, settling error) error {
 // failure policy.
 func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, requests int, err error) (*Lease, error) {
 	err = requestError(ctx, op, err)
-	var exceeded *ExceededError
-	if errors.As(err, &exceeded) {
+	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
 		l.rejected(r.Entity, r.Resource, exceeded, requests)
 		return nil, err
 	}
@@ -214,7 +213,6 @@ func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protoc
 	defer end()
 	err := l.takeInTime(bounded, r, request, lease)
 	var clock *protocol.ClockError
-	var contended *protocol.UndecidedError
 	switch {
 	case endOf(ctx) != nil || endOf(bounded) == nil && store.OutcomeOf(err) != store.Ended:
 		return err
@@ -222,7 +220,7 @@ func (l *RateLimiter) takeUntil(ctx context.Context, r *Request, request *protoc
 		return clock.OfTheClock()
 	case isDecision(err):
 		return err
-	case errors.As(err, &contended):
+	case errors.As(err, new(*protocol.UndecidedError)):
 		return fmt.Errorf("%w: %w within %v", protocol.ErrContended, errUndecided, wait)
 	default:
 		return undecided(protocol.IsUnknown(err), wait)

@@ -106,11 +106,10 @@ func TestConcurrent(t *testing.T) {
 			group.Go(func() {
 				for range 2000 / 64 {
 					_, err := limiters[g%2].Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
-					var exceeded *zlimit.ExceededError
 					switch {
 					case err == nil:
 						admitted.Add(1)
-					case errors.As(err, &exceeded):
+					case errors.As(err, new(*zlimit.ExceededError)):
 						rejected.Add(1)
 					default:
 						t.Errorf("Acquire() = %v", err)
@@ -144,11 +143,10 @@ func TestConcurrentRefill(t *testing.T) {
 				for range 40 {
 					c.sleep(time.Millisecond)
 					_, err := limiters[g%2].Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
-					var exceeded *zlimit.ExceededError
 					switch {
 					case err == nil:
 						admitted.Add(1)
-					case !errors.As(err, &exceeded):
+					case !errors.As(err, new(*zlimit.ExceededError)):
 						t.Errorf("Acquire() = %v", err)
 					}
 				}

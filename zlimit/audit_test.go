@@ -224,8 +224,7 @@ func TestAuditValidation(t *testing.T) {
 		"$RESOURCE":               {},
 		"$RESOURCE:gpt-4#1":       {},
 	} {
-		var invalid *zlimit.ValidationError
-		if err := endOf(l.Audit.Events(context.Background(), entity, q)); !errors.As(err, &invalid) {
+		if err := endOf(l.Audit.Events(context.Background(), entity, q)); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("Events(%q, %+v) = %v, want a ValidationError", entity, q, err)
 		}
 	}
@@ -237,8 +236,7 @@ func TestAuditValidation(t *testing.T) {
 		}
 	}
 	for _, principal := range []string{"a\nb", "\xff", strings.Repeat("x", 257)} {
-		var invalid *zlimit.ValidationError
-		if _, err := zlimit.Open(context.Background(), "memory:", zlimit.WithPrincipal(principal)); !errors.As(err, &invalid) {
+		if _, err := zlimit.Open(context.Background(), "memory:", zlimit.WithPrincipal(principal)); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("Open() with principal %q = %v, want a ValidationError", principal, err)
 		}
 	}

@@ -254,8 +254,7 @@ func TestCarryForms(t *testing.T) {
 		"a=9000000000000000/day@UTC carry 5000000000000000": "together with the capacity",
 	} {
 		var read zlimit.Limit
-		var invalid *zlimit.ValidationError
-		if err := read.UnmarshalText([]byte(form)); !errors.As(err, &invalid) || !strings.Contains(err.Error(), rule) {
+		if err := read.UnmarshalText([]byte(form)); !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), rule) {
 			t.Errorf("%s: %v, want %s", form, err, rule)
 		}
 	}

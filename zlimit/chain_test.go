@@ -196,11 +196,10 @@ func TestManyChildren(t *testing.T) {
 		var admitted [children]atomic.Int64
 		try := func(i int) {
 			_, err := l.Acquire(ctx, zlimit.Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}})
-			var exceeded *zlimit.ExceededError
 			switch {
 			case err == nil:
 				admitted[i].Add(1)
-			case !errors.As(err, &exceeded):
+			case !errors.As(err, new(*zlimit.ExceededError)):
 				t.Errorf("Acquire() = %v", err)
 			}
 		}
@@ -255,8 +254,7 @@ func TestChildrenAtOnce(t *testing.T) {
 			group.Go(func() {
 				<-start
 				_, err := l.Acquire(ctx, zlimit.Request{Entity: name(i), Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}})
-				var exceeded *zlimit.ExceededError
-				if admitted[i] = err == nil; err != nil && !errors.As(err, &exceeded) {
+				if admitted[i] = err == nil; err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
 					t.Errorf("Acquire() = %v", err)
 				}
 			})

@@ -179,11 +179,10 @@ func TestWrongDates(t *testing.T) {
 			admitted := 0
 			for range 400 {
 				_, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rph": 100}))
-				var exceeded *zlimit.ExceededError
 				switch {
 				case err == nil:
 					admitted += 100
-				case !errors.As(err, &exceeded):
+				case !errors.As(err, new(*zlimit.ExceededError)):
 					t.Fatalf("Acquire() = %v", err)
 				}
 			}

@@ -170,11 +170,10 @@ func TestCoalescedRejectionsAfterOthers(t *testing.T) {
 	var admitted, rejected atomic.Int64
 	together(g, waitingFor(l, "key-1"), 61, func(int) {
 		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 1}))
-		var exceeded *zlimit.ExceededError
 		switch {
 		case err == nil:
 			admitted.Add(1)
-		case errors.As(err, &exceeded):
+		case errors.As(err, new(*zlimit.ExceededError)):
 			rejected.Add(1)
 		default:
 			t.Errorf("Acquire() = %v", err)
@@ -314,10 +313,9 @@ func TestCoalescedParents(t *testing.T) {
 	var admitted atomic.Int64
 	together(g, waitingFor(l, "team"), 50, func(i int) {
 		_, err := l.Acquire(context.Background(), request(i))
-		var exceeded *zlimit.ExceededError
 		if err == nil {
 			admitted.Add(1)
-		} else if !errors.As(err, &exceeded) {
+		} else if !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("Acquire() = %v", err)
 		}
 	}, nil)
@@ -375,9 +373,8 @@ func visit(t *testing.T, l *zlimit.RateLimiter) int64 {
 	}
 	n := rand.Int64N(8)
 	lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpd": n, "tpd": 1}))
-	var exceeded *zlimit.ExceededError
 	switch {
-	case errors.As(err, &exceeded), errors.Is(err, context.Canceled):
+	case errors.As(err, new(*zlimit.ExceededError)), errors.Is(err, context.Canceled):
 		return 0
 	case err != nil:
 		t.Errorf("Acquire() = %v", err)
@@ -421,8 +418,7 @@ func TestCoalescedChangeOfLimits(t *testing.T) {
 	together(g, waitingFor(l, "key-1"), 11, func(i int) {
 		limit := []string{"rpd", "tpd"}[i%2]
 		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{limit: 1}))
-		var invalid *zlimit.ValidationError
-		if gone := errors.As(err, &invalid); gone != (limit == "tpd") || !gone && err != nil {
+		if gone := errors.As(err, new(*zlimit.ValidationError)); gone != (limit == "tpd") || !gone && err != nil {
 			t.Errorf("Acquire() of %s = %v, want an error for tpd alone", limit, err)
 		}
 	}, func() {

@@ -175,8 +175,7 @@ func TestLimitsValidation(t *testing.T) {
 		"a bad entity":                    l.Limits.Delete(ctx, zlimit.Level{Entity: "#", Resource: "gpt-4"}),
 		"the resource of entity defaults": l.Limits.Delete(ctx, zlimit.Level{Entity: "key-1", Resource: zlimit.DefaultResource}),
 	} {
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) {
+		if !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}

@@ -127,8 +127,7 @@ func TestConsumptionsAreValidated(t *testing.T) {
 
 func checkInvalid(t *testing.T, name string, err error, want string) {
 	t.Helper()
-	var invalid *zlimit.ValidationError
-	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+	if !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: %v, want a ValidationError with %q", name, err, want)
 	}
 }

@@ -104,8 +104,7 @@ func TestCosts(t *testing.T) {
 	}
 	refuse := func(l *zlimit.RateLimiter, r zlimit.Request) func() error {
 		return func() error {
-			var exceeded *zlimit.ExceededError
-			if _, err := l.Acquire(ctx, r); !errors.As(err, &exceeded) {
+			if _, err := l.Acquire(ctx, r); !errors.As(err, new(*zlimit.ExceededError)) {
 				return fmt.Errorf("Acquire() = %w, want an ExceededError", err)
 			}
 			return nil
@@ -183,8 +182,7 @@ func TestCosts(t *testing.T) {
 	c.sleep(31 * time.Second)
 	measure("a request that begins a session", l, take(l, session))
 	measure("bad input", l, func() error {
-		var invalid *zlimit.ValidationError
-		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, &invalid) {
+		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, new(*zlimit.ValidationError)) {
 			return err
 		}
 		return nil
@@ -286,8 +284,7 @@ func TestCosts(t *testing.T) {
 	measure("a caller waits: `Reserve`, or `Wait` until its tokens are available", l, book(time.Hour))
 	measure("a caller gives up, or `Cancel`", l, func() error { return reservation.Cancel(ctx) })
 	measure("the wait would be longer than `MaxWait`", l, func() error {
-		var exceeded *zlimit.ExceededError
-		if err := book(time.Second)(); !errors.As(err, &exceeded) {
+		if err := book(time.Second)(); !errors.As(err, new(*zlimit.ExceededError)) {
 			return fmt.Errorf("Reserve() = %w, want an ExceededError", err)
 		}
 		return nil

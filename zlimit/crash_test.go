@@ -178,8 +178,7 @@ func drain(tb testing.TB, l *zlimit.RateLimiter) (admitted int64) {
 	for _, portion := range []int64{100, 10, 1} {
 		for {
 			_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"tpd": portion}))
-			var exceeded *zlimit.ExceededError
-			if errors.As(err, &exceeded) {
+			if errors.As(err, new(*zlimit.ExceededError)) {
 				break
 			}
 			check.Fatal(tb, "Acquire()", err)

@@ -79,8 +79,7 @@ func FuzzDSN(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := parseDSN(text)
-		var invalid *ValidationError
-		if err != nil && !errors.As(err, &invalid) {
+		if err != nil && !errors.As(err, new(*ValidationError)) {
 			t.Fatalf("parseDSN(%q) = %v, want a ValidationError", text, err)
 		}
 		if err == nil && d.scheme != "memory" && d.path == "" && checkTable(d.table) != "" {

@@ -170,7 +170,6 @@ func TestSetParentRefuses(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	newChains(t, l, []string{"a", "b", "c", "d", "e", "f", "g", "h"}, []string{"x", "y", "z"}, []string{"lone"})
-	var v *zlimit.ValidationError
 	for _, test := range []struct{ entity, parent, want string }{
 		{"a#", "b", "entity"},
 		{"a", "b#", "parent"},
@@ -180,7 +179,7 @@ func TestSetParentRefuses(t *testing.T) {
 		{"lone", "h", "makes a chain of more than 8 entities"},
 		{"x", "f", "makes a chain of more than 8 entities"},
 	} {
-		if _, err := l.Entities.SetParent(ctx, test.entity, test.parent); !errors.As(err, &v) || !strings.Contains(err.Error(), test.want) {
+		if _, err := l.Entities.SetParent(ctx, test.entity, test.parent); !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("SetParent(%q, %q) = %v, want %q", test.entity, test.parent, err, test.want)
 		}
 	}
@@ -210,8 +209,7 @@ func TestMovesMakeNoCircle(t *testing.T) {
 		var first error
 		before.once(func() { _, first = other.Entities.SetParent(ctx, "b", "a") })
 		_, err := l.Entities.SetParent(ctx, "a", parent)
-		var v *zlimit.ValidationError
-		if first != nil || !errors.As(err, &v) || !strings.Contains(err.Error(), "below the entity itself") {
+		if first != nil || !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), "below the entity itself") {
 			t.Errorf("%s: SetParent() = %v after %v, want it refused", parent, err, first)
 		}
 	}

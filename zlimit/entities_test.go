@@ -108,19 +108,17 @@ func TestEntityValidation(t *testing.T) {
 		"metadata, name no UTF-8": {ID: "e", Metadata: map[string]string{"\xff": "x"}},
 		"too much metadata":       {ID: "e", Metadata: map[string]string{"x": strings.Repeat("x", zlimit.MaxMetadata)}},
 	} {
-		var invalid *zlimit.ValidationError
-		if _, err := l.Entities.Create(ctx, e); !errors.As(err, &invalid) {
+		if _, err := l.Entities.Create(ctx, e); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: Create() = %v, want a ValidationError", name, err)
 		}
 	}
-	var invalid *zlimit.ValidationError
 	for name, err := range map[string]error{
 		"Get":      func() error { _, err := l.Entities.Get(ctx, "#"); return err }(),
 		"Delete":   l.Entities.Delete(ctx, ""),
 		"Children": endOf(l.Entities.Children(ctx, "a#")),
 		"Buckets":  endOf(l.Entities.Buckets(ctx, "a#")),
 	} {
-		if !errors.As(err, &invalid) {
+		if !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s() of a bad ID = %v, want a ValidationError", name, err)
 		}
 	}

@@ -248,8 +248,7 @@ func TestEnsure(t *testing.T) {
 		if _, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: "bob", ParentID: "nobody"}); !errors.Is(err, zlimit.ErrEntityNotFound) {
 			t.Errorf("Ensure() below a missing parent = %v, want ErrEntityNotFound", err)
 		}
-		var invalid *zlimit.ValidationError
-		if _, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: "#"}); !errors.As(err, &invalid) {
+		if _, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: "#"}); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("Ensure() of a bad ID = %v, want a ValidationError", err)
 		}
 		if got := actions(t, l, "alice"); len(got) != 1 {
@@ -322,8 +321,7 @@ func TestListRefuses(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	ctx := context.Background()
 	for _, q := range []zlimit.EntityQuery{{Prefix: "#"}, {After: "a#"}, {Limit: -1}} {
-		var invalid *zlimit.ValidationError
-		if err := endOf(l.Entities.List(ctx, q)); !errors.As(err, &invalid) {
+		if err := endOf(l.Entities.List(ctx, q)); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("List(%+v) = %v, want a ValidationError", q, err)
 		}
 	}

@@ -79,8 +79,7 @@ func TestStartInAnOutage(t *testing.T) {
 					"Set": set, "List": listed, "Snapshots": used, "Limits.Set": l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}),
 					"Delete": l.Entities.Delete(ctx, "key-1"),
 				} {
-					var outage *zlimit.UnavailableError
-					if !errors.As(err, &outage) {
+					if !errors.As(err, new(*zlimit.UnavailableError)) {
 						t.Errorf("%s in the outage = %v, want an UnavailableError", call, err)
 					}
 				}

@@ -294,13 +294,8 @@ func isPublic(err error) bool {
 			return true
 		}
 	}
-	var invalid *ValidationError
-	var version *VersionError
-	var exceeded *ExceededError
-	var item *ItemError
-	var unsupported *UnsupportedError
-	return errors.As(err, &invalid) || errors.As(err, &version) || errors.As(err, &exceeded) ||
-		errors.As(err, &item) || errors.As(err, &unsupported)
+	return errors.As(err, new(*ValidationError)) || errors.As(err, new(*VersionError)) || errors.As(err, new(*ExceededError)) ||
+		errors.As(err, new(*ItemError)) || errors.As(err, new(*UnsupportedError))
 }
 
 // publicError turns an error of the engine or the store into one of this package, and names the operation once.

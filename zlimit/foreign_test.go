@@ -255,8 +255,7 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 		acquire(t, exact, ask(zlimit.Amounts{"rpd": 1}))
 		c.sleep(2 * time.Second) // too long for a write on credit
 		acquire(t, lax, ask(zlimit.Amounts{"rpd": 9}))
-		var exceeded *zlimit.ExceededError
-		if _, err := exact.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 5})); !errors.As(err, &exceeded) {
+		if _, err := exact.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 5})); !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("Acquire() of an empty bucket = %v, want an ExceededError", err)
 		}
 	})

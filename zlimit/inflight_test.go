@@ -91,9 +91,8 @@ func TestLeavingTheLine(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 				defer cancel()
 				_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
-				var outage *zlimit.UnavailableError
 				switch {
-				case errors.As(err, &outage):
+				case errors.As(err, new(*zlimit.UnavailableError)):
 					outages.Add(1)
 				case errors.Is(err, context.DeadlineExceeded):
 					left.Add(1)

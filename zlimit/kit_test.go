@@ -150,8 +150,7 @@ func reject(tb check.TB, l *zlimit.RateLimiter, r zlimit.Request) *zlimit.Exceed
 
 // invalid returns what is wrong with a call whose input is bad; nothing, if the error is another one.
 func invalid(err error) (bad zlimit.ValidationError) {
-	var of *zlimit.ValidationError
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*zlimit.ValidationError](err); ok {
 		bad = *of
 	}
 	return bad
@@ -168,11 +167,10 @@ func burstOf(tb check.TB, l *zlimit.RateLimiter, tokens int64, times int) (admit
 	tb.Helper()
 	for range times {
 		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": tokens}))
-		var exceeded *zlimit.ExceededError
 		switch {
 		case err == nil:
 			admitted++
-		case !errors.As(err, &exceeded):
+		case !errors.As(err, new(*zlimit.ExceededError)):
 			tb.Fatalf("Acquire() = %v", err)
 		}
 	}

@@ -336,8 +336,7 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 		}
 		return publicError(op, le.limiter.engine.Settle(ctx, &le.rest.settlement))
 	}()
-	var outage *UnavailableError
-	if errors.As(err, &outage) && outage.Unknown {
+	if outage, ok := errors.AsType[*UnavailableError](err); ok && outage.Unknown {
 		le.limiter.stats.unsettled.Add(1)
 	}
 	if err == nil && op == OpCommit && le.rest.shared == nil {

@@ -97,14 +97,12 @@ func TestLeaseRefusesWhatWouldMintTokens(t *testing.T) {
 		"an unknown limit consumed":   lease.Consume(context.Background(), zlimit.Amounts{"tmp": 1}),
 		"an overflow":                 lease.Adjust(zlimit.Amounts{"tpm": zlimit.MaxTokens}),
 	} {
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) {
+		if !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
 	compare.Equal(t, "Consumed()", zlimit.Amounts{"tpm": 500}, lease.Consumed())
-	var exceeded *zlimit.ExceededError
-	if err := lease.Consume(context.Background(), zlimit.Amounts{"tpm": 501}); !errors.As(err, &exceeded) {
+	if err := lease.Consume(context.Background(), zlimit.Amounts{"tpm": 501}); !errors.As(err, new(*zlimit.ExceededError)) {
 		t.Errorf("Consume() = %v, want an ExceededError", err)
 	}
 }
@@ -178,12 +176,11 @@ func TestDo(t *testing.T) {
 	t.Run("does not call the function of a rejected request", func(t *testing.T) {
 		l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
 		setSystem(t, l, zlimit.PerDay("tpm", 1000))
-		var exceeded *zlimit.ExceededError
 		err := l.Do(ctx, ask(zlimit.Amounts{"tpm": 1001}), func(context.Context, *zlimit.Lease) error {
 			t.Error("called")
 			return nil
 		})
-		if !errors.As(err, &exceeded) {
+		if !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("Do() = %v, want an ExceededError", err)
 		}
 	})

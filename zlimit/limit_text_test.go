@@ -54,8 +54,7 @@ func TestLimitText(t *testing.T) {
 		}
 	}
 	for _, bad := range []zlimit.Limit{{}, {Name: "a", Capacity: 0, RefillAmount: 1, RefillPeriod: time.Second}, {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Microsecond}, {Name: "a", Capacity: 1, RefillAmount: -1, RefillPeriod: time.Second}} {
-		var invalid *zlimit.ValidationError
-		if text, err := bad.MarshalText(); !errors.As(err, &invalid) {
+		if text, err := bad.MarshalText(); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("MarshalText() of %+v = %q, %v, want a ValidationError", bad, text, err)
 		}
 	}
@@ -90,8 +89,7 @@ func TestLimitAsJSON(t *testing.T) {
 		`{"name":"a","capacity":1,"refill_period_seconds":"x"}`,
 	} {
 		kept := zlimit.PerDay("kept", 1)
-		var invalid *zlimit.ValidationError
-		if err := json.Unmarshal([]byte(text), &kept); !errors.As(err, &invalid) || kept != zlimit.PerDay("kept", 1) {
+		if err := json.Unmarshal([]byte(text), &kept); !errors.As(err, new(*zlimit.ValidationError)) || kept != zlimit.PerDay("kept", 1) {
 			t.Errorf("Unmarshal(%s) = %v, %v, want a ValidationError", text, kept, err)
 		}
 	}

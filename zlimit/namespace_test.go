@@ -152,7 +152,6 @@ func TestNamespaceStates(t *testing.T) {
 	_, err = l.Namespaces.Delete(ctx, "half")
 	refused("Delete() of half a namespace", err)
 
-	var invalid *zlimit.ValidationError
 	for call, err := range map[string]error{
 		"Delete of the default one": func() error { _, err := l.Namespaces.Delete(ctx, zlimit.DefaultNamespace); return err }(),
 		"Register of the registry":  func() error { _, err := l.Namespaces.Register(ctx, "_"); return err }(),
@@ -167,7 +166,7 @@ func TestNamespaceStates(t *testing.T) {
 			return err
 		}(),
 	} {
-		if !errors.As(err, &invalid) {
+		if !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: %v, want a ValidationError", call, err)
 		}
 	}
@@ -501,8 +500,7 @@ func TestPurgeInAStorm(t *testing.T) {
 	faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "BatchWriteItem"})
 	faults.Reset()
 	err := l.Namespaces.Purge(ctx, victim.ID, nil)
-	var outage *zlimit.UnavailableError
-	if err == nil || errors.As(err, &outage) || faults.Calls("BatchWriteItem") != 1 {
+	if err == nil || errors.As(err, new(*zlimit.UnavailableError)) || faults.Calls("BatchWriteItem") != 1 {
 		t.Errorf("Purge() without permission = %v after %d calls, want the refusal of the first", err, faults.Calls("BatchWriteItem"))
 	}
 	faults.Clear()

@@ -118,15 +118,12 @@ const (
 
 // ResultOf returns the result that an error of this package stands for; ResultOK for nil.
 func ResultOf(err error) Result {
-	var exceeded *ExceededError
-	var invalid *ValidationError
-	var unavailable *UnavailableError
 	switch {
 	case err == nil:
 		return ResultOK
-	case errors.As(err, &exceeded):
+	case errors.As(err, new(*ExceededError)):
 		return ResultRejected
-	case errors.As(err, &unavailable):
+	case errors.As(err, new(*UnavailableError)):
 		return ResultUnavailable
 	case errors.Is(err, ErrContended):
 		return ResultContended
@@ -134,7 +131,7 @@ func ResultOf(err error) Result {
 		return ResultCanceled
 	case errors.Is(err, ErrClock):
 		return ResultUnavailable
-	case errors.As(err, &invalid):
+	case errors.As(err, new(*ValidationError)):
 		return ResultInvalid
 	case errors.Is(err, ErrNoLimits):
 		return ResultNoLimits

@@ -99,11 +99,10 @@ func TestPolicyOfLevels(t *testing.T) {
 		r := ask(zlimit.Amounts{"rpd": 1})
 		r.OnUnavailable = at[0]
 		lease, err := l.Acquire(ctx, r)
-		var outage *zlimit.UnavailableError
 		switch {
 		case want == zlimit.PolicyAllow && (err != nil || !lease.Degraded()):
 			t.Errorf("%v: Acquire() = %v, want a degraded lease", at, err)
-		case want != zlimit.PolicyAllow && !errors.As(err, &outage):
+		case want != zlimit.PolicyAllow && !errors.As(err, new(*zlimit.UnavailableError)):
 			t.Errorf("%v: Acquire() = %v, want an UnavailableError", at, err)
 		}
 	}
@@ -167,8 +166,7 @@ func TestLevelConfigs(t *testing.T) {
 			expect("deletion", l.Limits.Delete(ctx, at), is(none, zlimit.PolicyInherit))
 
 			for _, bad := range []zlimit.Config{{}, is(limits, 9), is([]zlimit.Limit{{Name: "a"}}, zlimit.PolicyAllow)} {
-				var invalid *zlimit.ValidationError
-				if err := l.Limits.Set(ctx, at, bad); !errors.As(err, &invalid) {
+				if err := l.Limits.Set(ctx, at, bad); !errors.As(err, new(*zlimit.ValidationError)) {
 					t.Errorf("Set(%v, %+v) = %v, want a ValidationError", at, bad, err)
 				}
 			}
@@ -231,8 +229,7 @@ func TestDefaultLimits(t *testing.T) {
 		t.Errorf("Available() = %+v, %v, want the parent charged by the default limits", all, err)
 	}
 	for _, bad := range [][]zlimit.Limit{{{Name: "a"}}, {zlimit.PerDay("a", 1), zlimit.PerDay("a", 2)}, {zlimit.PerDay("wcu", 1)}} {
-		var invalid *zlimit.ValidationError
-		if _, err := zlimit.New(ctx, s, zlimit.WithDefaultLimits(bad...)); !errors.As(err, &invalid) {
+		if _, err := zlimit.New(ctx, s, zlimit.WithDefaultLimits(bad...)); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("New() with default limits %v = %v, want a ValidationError", bad, err)
 		}
 	}

@@ -40,11 +40,10 @@ func work(job string) int {
 		group.Go(func() {
 			for asked.Add(1) <= 1000 {
 				_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
-				var exceeded *zlimit.ExceededError
 				switch {
 				case err == nil:
 					admitted.Add(1)
-				case !errors.As(err, &exceeded):
+				case !errors.As(err, new(*zlimit.ExceededError)):
 					failed.Add(1)
 					fmt.Fprintln(os.Stderr, err)
 				}

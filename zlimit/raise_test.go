@@ -122,8 +122,7 @@ func TestRaiseVersion(t *testing.T) {
 		} {
 			v.write(test.had[0], test.had[1], test.had[2])
 			err := l.RaiseVersion(t.Context(), test.aggregator)
-			var refused *zlimit.VersionError
-			if errors.As(err, &refused) != test.wantErr || (err != nil) != test.wantErr {
+			if errors.As(err, new(*zlimit.VersionError)) != test.wantErr || (err != nil) != test.wantErr {
 				t.Errorf("%s: RaiseVersion() = %v", test.name, err)
 			}
 			compare.Equal(t, test.name, test.want, v.read())

@@ -168,8 +168,7 @@ func TestRequestsOutliveTheirEntity(t *testing.T) {
 		if got := available(t, l, "tpd"); !again.Repeated() || got != 970 {
 			t.Errorf("the request is repeated: %t, and leaves %d, want a repeated one that leaves 970", again.Repeated(), got)
 		}
-		var reused *zlimit.ReusedIDError
-		if _, err := other.Acquire(ctx, askAs("job-1", zlimit.Amounts{"tpd": 5})); !errors.As(err, &reused) {
+		if _, err := other.Acquire(ctx, askAs("job-1", zlimit.Amounts{"tpd": 5})); !errors.As(err, new(*zlimit.ReusedIDError)) {
 			t.Errorf("Acquire() with the ID and another amount = %v, want a ReusedIDError", err)
 		}
 		check.Error(t, "Rollback()", again.Rollback(ctx))
@@ -536,8 +535,7 @@ func TestInvalidIDs(t *testing.T) {
 		"a request that waits": wait, "a reservation": reserve, "requests together": together, "slots": slots, "spaces": spaces, "a long ID": long,
 		"more for the lease": lease.Consume(ctx, zlimit.Amounts{"tpd": 1}),
 	} {
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) {
+		if !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}

@@ -58,8 +58,7 @@ func TestResetAll(t *testing.T) {
 			t.Errorf("ResetAll() of an entity = %+v, %v", report, err)
 		}
 		for _, r := range []zlimit.ResetRequest{{Resource: "x", Limits: []string{"typo"}}, {}, {Resource: "x", OperationID: "a b"}, {Resource: "a#"}} {
-			var invalid *zlimit.ValidationError
-			if report, err := l.Limits.ResetAll(t.Context(), r, nil); !errors.As(err, &invalid) || report.Buckets != 0 {
+			if report, err := l.Limits.ResetAll(t.Context(), r, nil); !errors.As(err, new(*zlimit.ValidationError)) || report.Buckets != 0 {
 				t.Errorf("ResetAll(%+v) = %+v, %v, want a ValidationError", r, report, err)
 			}
 		}

@@ -201,11 +201,10 @@ func TestPressureSplits(t *testing.T) {
 			group.Go(func() {
 				for range 140 {
 					_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
-					var exceeded *zlimit.ExceededError
 					switch {
 					case err == nil:
 						admitted.Add(1)
-					case !errors.As(err, &exceeded):
+					case !errors.As(err, new(*zlimit.ExceededError)):
 						t.Errorf("Acquire() = %v", err)
 					}
 				}
@@ -344,8 +343,7 @@ func tokensLeft(tb testing.TB, l *zlimit.RateLimiter) (admitted int) {
 	tb.Helper()
 	for {
 		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"tph": 1}))
-		var exceeded *zlimit.ExceededError
-		if errors.As(err, &exceeded) {
+		if errors.As(err, new(*zlimit.ExceededError)) {
 			return admitted
 		}
 		check.Fatal(tb, "Acquire()", err)
@@ -527,8 +525,7 @@ func TestOrphansAreReplaced(t *testing.T) {
 			Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}},
 		}))
 		for range 8 {
-			var outage *zlimit.UnavailableError
-			if _, err := next.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) {
+			if _, err := next.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, new(*zlimit.UnavailableError)) {
 				t.Fatalf("Acquire() = %v, want an UnavailableError", err)
 			}
 		}

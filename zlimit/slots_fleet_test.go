@@ -130,8 +130,7 @@ func (p *slotProcess) Read(ctx context.Context, keys []store.Key, consistent boo
 		items, err = p.Store.Read(ctx, keys, consistent)
 		return err
 	}, func() {})
-	var failed *store.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*store.Error](err); ok {
 		failed.Unknown = false
 	}
 	return items, err

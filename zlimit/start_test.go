@@ -52,8 +52,7 @@ func TestStartsWait(t *testing.T) {
 				s := &crowdedStart{hooked: hook(newSetUp(t)), throttled: test.throttled, empty: test.empty}
 				began := time.Now()
 				l, err := zlimit.New(t.Context(), zlimit.StoreOn(s))
-				var outage *zlimit.UnavailableError
-				if failed := errors.As(err, &outage); failed != test.fails || !failed && err != nil {
+				if failed := errors.As(err, new(*zlimit.UnavailableError)); failed != test.fails || !failed && err != nil {
 					t.Fatalf("New() = %v", err)
 				}
 				if len(s.consistent) != test.reads || s.consistent[test.reads-1] != test.last {

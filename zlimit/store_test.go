@@ -38,8 +38,7 @@ func TestOptionsValidation(t *testing.T) {
 		"few warm writes":         zlimit.WithTable(zlimit.TableSettings{WarmWriteUnits: 3999}),
 		"a negative ceiling":      zlimit.WithTable(zlimit.TableSettings{MaxReadUnits: -1}),
 	} {
-		var invalid *zlimit.ValidationError
-		if _, err := zlimit.Open(context.Background(), "sqlite:"+path, opt); !errors.As(err, &invalid) {
+		if _, err := zlimit.Open(context.Background(), "sqlite:"+path, opt); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: Open() = %v, want a ValidationError", name, err)
 		}
 	}

@@ -108,8 +108,7 @@ func (l *RateLimiter) takeAll(ctx context.Context, policy *Request, all *protoco
 		if last != nil && isUndecided(err) {
 			return last
 		}
-		var clock *protocol.ClockError
-		unclear := errors.As(err, &clock) && ctx.Err() == nil
+		unclear := errors.As(err, new(*protocol.ClockError)) && ctx.Err() == nil
 		if !unclear && !errors.As(err, &last) {
 			return err
 		}
@@ -160,8 +159,7 @@ func (r *Request) validateLimitsBeside(earlier *protocol.Request, limits []Limit
 
 // ofRequest adds the request to an error about input.
 func ofRequest(i int, err error) error {
-	var invalid *ValidationError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*ValidationError](err); ok {
 		return &ValidationError{Field: fmt.Sprintf("requests[%d] %s", i, invalid.Field), Value: invalid.Value, Reason: invalid.Reason, missing: invalid.missing}
 	}
 	return err
@@ -191,8 +189,7 @@ func (l *RateLimiter) admitAllOrFail(ctx context.Context, policy *Request, lease
 	for i := range leases.each {
 		leases.each[i] = nil
 	}
-	var part *protocol.PartError
-	if errors.As(err, &part) {
+	if part, ok := errors.AsType[*protocol.PartError](err); ok {
 		return ofRequest(part.At, failure)
 	}
 	return failure

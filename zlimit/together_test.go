@@ -136,8 +136,7 @@ func TestAcquireAllWithLimits(t *testing.T) {
 		left("ip", "login", 10, 6)
 		left("user", "login", 5, 2)
 		left("user", "stored", 0, 93)
-		var exceeded *zlimit.ExceededError
-		if _, err := l.AcquireAll(ctx, []zlimit.Request{own("ip", "login", 10, 4), own("user", "login", 5, 3)}); !errors.As(err, &exceeded) {
+		if _, err := l.AcquireAll(ctx, []zlimit.Request{own("ip", "login", 10, 4), own("user", "login", 5, 3)}); !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("AcquireAll() = %v, want it rejected by the limit of the user", err)
 		}
 		left("ip", "login", 10, 6)

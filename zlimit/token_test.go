@@ -389,8 +389,7 @@ func TestInvalidTokens(t *testing.T) {
 		"a long lifetime":    tokenError(acquire(t, l, ask(zlimit.Amounts{"tpd": 1})).Token(zlimit.MaxTokenTime + 1)),
 		"a lease with slots": tokenError(acquire(t, l, ask(zlimit.Amounts{"calls": 1})).Token(time.Hour)),
 	} {
-		var invalid *zlimit.ValidationError
-		if !errors.As(err, &invalid) {
+		if !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
@@ -412,8 +411,7 @@ func FuzzTokens(f *testing.F) {
 	f.Add("zl1.")
 	f.Fuzz(func(t *testing.T, token string) {
 		err := l.Settle(context.Background(), token, zlimit.Amounts{"tpd": 50})
-		var invalid *zlimit.ValidationError
-		if err != nil && !errors.As(err, &invalid) && !errors.Is(err, zlimit.ErrTokenExpired) && !errors.Is(err, zlimit.ErrSettled) {
+		if err != nil && !errors.As(err, new(*zlimit.ValidationError)) && !errors.Is(err, zlimit.ErrTokenExpired) && !errors.Is(err, zlimit.ErrSettled) {
 			t.Errorf("Settle(%q) = %v", token, err)
 		}
 	})

@@ -45,12 +45,11 @@ func TestTrace(t *testing.T) {
 			r := ask(zlimit.Amounts{"rpm": 1, "tpm": input + output})
 			r.Limits = []zlimit.Limit{zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 400_000)}
 			_, err = l.Acquire(context.Background(), r)
-			var exceeded *zlimit.ExceededError
 			switch {
 			case err == nil:
 				admitted++
 				tokens += input + output
-			case errors.As(err, &exceeded):
+			case errors.As(err, new(*zlimit.ExceededError)):
 				rejected++
 			default:
 				t.Fatalf("Acquire() = %v", err)

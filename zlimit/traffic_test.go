@@ -201,9 +201,8 @@ func (c *customer) do(entity string, d operation, amounts zlimit.Amounts, call f
 	a := act{Deed: d, Entity: entity, Amounts: amounts, From: time.Now().UnixMicro()}
 	err := call()
 	a.To = time.Now().UnixMicro()
-	var exceeded *zlimit.ExceededError
 	switch {
-	case d == took && errors.As(err, &exceeded):
+	case d == took && errors.As(err, new(*zlimit.ExceededError)):
 		a.Deed = refused
 	case err != nil:
 		c.wrong = errors.Join(c.wrong, err)

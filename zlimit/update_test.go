@@ -79,8 +79,7 @@ func TestUpdateInput(t *testing.T) {
 			return nil
 		}, `zlimit: invalid audit retention "24h0m0s": is for the system alone`},
 	} {
-		var invalid *zlimit.ValidationError
-		if err := l.Limits.Update(ctx, test.at, test.change); !errors.As(err, &invalid) || len(err.Error()) < len(test.want) || err.Error()[:len(test.want)] != test.want {
+		if err := l.Limits.Update(ctx, test.at, test.change); !errors.As(err, new(*zlimit.ValidationError)) || len(err.Error()) < len(test.want) || err.Error()[:len(test.want)] != test.want {
 			t.Errorf("%s: Update() = %v, want %s", name, err, test.want)
 		}
 	}

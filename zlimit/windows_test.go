@@ -44,8 +44,7 @@ func TestWindows(t *testing.T) {
 		} {
 			c.sleep(step.after)
 			_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": step.take}))
-			var exceeded *zlimit.ExceededError
-			if errors.As(err, &exceeded) != (step.retry > 0) || step.retry == 0 && err != nil {
+			if errors.As(err, new(*zlimit.ExceededError)) != (step.retry > 0) || step.retry == 0 && err != nil {
 				t.Fatalf("%+v: %v", step, err)
 			}
 			statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
@@ -118,8 +117,7 @@ func TestStatusInWindows(t *testing.T) {
 			t.Errorf("capacity %+v, %v", sum, err)
 		}
 		_, err = l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 110, "tpm": 30}))
-		var exceeded *zlimit.ExceededError
-		if !errors.As(err, &exceeded) || !strings.Contains(err.Error(), "tpm (requested 30, available 20 of ") && want[1].Windows == "" {
+		if !errors.As(err, new(*zlimit.ExceededError)) || !strings.Contains(err.Error(), "tpm (requested 30, available 20 of ") && want[1].Windows == "" {
 			t.Errorf("error %v", err)
 		}
 		c.sleep(time.Minute)

@@ -317,8 +317,7 @@ func TestWithinAtOnce(t *testing.T) {
 		admitted := map[string]int{}
 		try := func(l *zlimit.RateLimiter, entity, resource string) {
 			_, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"tpd": 1}})
-			var exceeded *zlimit.ExceededError
-			if err != nil && !errors.As(err, &exceeded) {
+			if err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
 				t.Errorf("Acquire() = %v", err)
 			}
 			if err == nil {
@@ -367,8 +366,7 @@ func TestWithinAsksForClients(t *testing.T) {
 	}
 	setLimits(t, l, zlimit.Level{Resource: "models"}, zlimit.PerDay("tpd", 5))
 	mixed := newLimiter(t, s, zlimit.WithMixedFleet())
-	var invalid *zlimit.ValidationError
-	if err := mixed.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "zae-limiter") {
+	if err := mixed.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4", Within: "models"}); !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), "zae-limiter") {
 		t.Errorf("Put() in a mixed fleet = %v", err)
 	}
 	if err := l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4"}); err != nil || asked() != zlimit.ClientMinVersion {
@@ -396,8 +394,7 @@ func TestWithinDeleted(t *testing.T) {
 	check.Fatal(t, "Limits.Set() and Limits.Set() and Resources.Put()", err)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "usd": 1}))
 	check.Fatal(t, "Limits.Delete()", l.Limits.Delete(ctx, zlimit.Level{Resource: "models"}))
-	var invalid *zlimit.ValidationError
-	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1, "usd": 1})); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "usd") {
+	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1, "usd": 1})); !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), "usd") {
 		t.Errorf("a request that names a deleted limit: %v", err)
 	}
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))

@@ -203,8 +203,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 	a.before.once(func() { hindrance, both = writers[second](ctx, b), true })
 	outcome := writers[first](ctx, a)
 	for _, err := range []error{outcome, hindrance} {
-		var exceeded *zlimit.ExceededError
-		if err != nil && !errors.As(err, &exceeded) && !errors.Is(err, zlimit.ErrEntityNotFound) {
+		if err != nil && !errors.As(err, new(*zlimit.ExceededError)) && !errors.Is(err, zlimit.ErrEntityNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -24,8 +24,7 @@ func TestZeroValuesAndNil(t *testing.T) {
 		"no function": func() error { return l.Do(ctx, one, nil) },
 		"no request":  func() error { _, err := l.Acquire(ctx, zlimit.Request{}); return err },
 	} {
-		var invalid *zlimit.ValidationError
-		if err := call(); !errors.As(err, &invalid) {
+		if err := call(); !errors.As(err, new(*zlimit.ValidationError)) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}

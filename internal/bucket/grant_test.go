@@ -504,7 +504,6 @@ func (p *granting) grant() {
 	}
 	raises := by.Until != 0 || p.ledger.p.isQuota()
 	parts, changes, err := p.config.Change(images, &by, rapid.Bool().Draw(p.T, "even"), 7, p.now)
-	var end *EndError
 	stamp := p.now
 	for _, it := range p.shards {
 		stamp = max(stamp, it.state.RefilledAt+1)
@@ -512,7 +511,7 @@ func (p *granting) grant() {
 	then := p.ledger.clone()
 	then.advance(stamp)
 	refused := raises && (by.Until != 0 && by.Until <= stamp || then.granted > 0 && then.until != by.Until || by.Until == 0 && then.p.Session > 0 && then.ends() <= stamp)
-	if errors.As(err, &end) != refused && !stale {
+	if errors.As(err, new(*EndError)) != refused && !stale {
 		p.Fatalf("%+v beside %d until %d: %v", by, p.ledger.granted, p.ledger.until, err)
 	}
 	if err != nil || !p.all(parts) {

@@ -92,8 +92,7 @@ func Readable(err error) error {
 	if err == nil {
 		return nil
 	}
-	var refused *RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return refused.Err
 	}
 	return err

@@ -443,8 +443,7 @@ func separateSlots(levels []level) (alone, rest []level) {
 
 // slotFailure returns why a request with slots was not admitted. A level that falls short counts more than an outage.
 func (ad *admitter) slotFailure(ctx context.Context, levels []level, errs []error, tokens error) error {
-	var rejected *RejectedError
-	if errors.As(tokens, &rejected) {
+	if errors.As(tokens, new(*RejectedError)) {
 		return tokens
 	}
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {

@@ -204,8 +204,7 @@ func shorten(reported, by []bucket.Status) {
 
 func isByShare(errs []error) bool {
 	return slices.ContainsFunc(errs, func(err error) bool {
-		var short *shortage
-		return errors.As(err, &short)
+		return errors.As(err, new(*shortage))
 	})
 }
 

@@ -35,8 +35,7 @@ func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, re
 		return false, errOnceSlots
 	}
 	plans, err := ad.planOnce(ctx, levels, receipts)
-	var rejected *RejectedError
-	if errors.As(err, &rejected) {
+	if errors.As(err, new(*RejectedError)) {
 		if repeated, failed := r.Once.Already(ctx); repeated || failed != nil {
 			return repeated, failed
 		}
@@ -119,8 +118,7 @@ func (ad *admitter) planOnce(ctx context.Context, levels []level, receipts []lev
 // viewEnabled returns a view of a level with items in line. An image from before the request does not prove that the bucket is disabled.
 func (ad *admitter) viewEnabled(ctx context.Context, l *level, seen recency) (view, error) {
 	v, err := ad.taker.aligner.viewInLine(ctx, l, seen)
-	var disabled *DisabledError
-	if errors.As(err, &disabled) {
+	if errors.As(err, new(*DisabledError)) {
 		return ad.taker.aligner.viewInLine(ctx, l, ad.looks.seenSince(l.began))
 	}
 	return v, err

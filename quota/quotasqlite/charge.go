@@ -145,10 +145,7 @@ func (d *db) Record(ctx context.Context, c quota.Charge) error {
 	})
 }
 
-func isRefusal(err error) bool {
-	var denied *quota.ExceededError
-	return errors.As(err, &denied)
-}
+func isRefusal(err error) bool { return errors.As(err, new(*quota.ExceededError)) }
 
 // decide reads the windows of a charge and returns an *ExceededError where one
 // refuses. It runs in a write transaction.

@@ -170,8 +170,7 @@ func (d *db) use(ctx context.Context, op string, fn func(ctx context.Context) er
 	}
 	defer func() { d.turn <- struct{}{} }()
 	err := fn(ctx)
-	var denied *quota.ExceededError
-	if err == nil || errors.As(err, &denied) {
+	if err == nil || errors.As(err, new(*quota.ExceededError)) {
 		return err
 	}
 	return d.wrap(op, err)

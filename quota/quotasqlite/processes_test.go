@@ -56,9 +56,8 @@ func worker(path, mode, duration string) error {
 		start := time.Now()
 		r, err := l.Reserve(ctx, quota.Request{Model: mode, Input: 10, Output: 10})
 		slowest = max(slowest, time.Since(start))
-		var denied *quota.ExceededError
 		switch {
-		case errors.As(err, &denied):
+		case errors.As(err, new(*quota.ExceededError)):
 			refused++
 			continue
 		case err != nil:

@@ -279,11 +279,10 @@ func TestManyGoroutinesOnOneFile(t *testing.T) {
 		wg.Go(func() {
 			for i := range 30 {
 				_, err := l.Reserve(t.Context(), quota.Request{Model: "m", Input: 1})
-				var denied *quota.ExceededError
 				switch {
 				case err == nil:
 					admitted.Store([2]int{w, i}, true)
-				case !errors.As(err, &denied):
+				case !errors.As(err, new(*quota.ExceededError)):
 					t.Errorf("Reserve = %v, want nil or refused", err)
 				}
 			}

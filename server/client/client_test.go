@@ -74,8 +74,7 @@ func TestRetries(t *testing.T) {
 			if len(s.seen) != c.tries || (c.want == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("acquire = %v after %d tries, want %q after %d", err, len(s.seen), c.want, c.tries)
 			}
-			var problem *Problem
-			if errors.As(err, &problem) && (problem.RetryAfter != 7 || problem.Status < 400) {
+			if problem, ok := errors.AsType[*Problem](err); ok && (problem.RetryAfter != 7 || problem.Status < 400) {
 				t.Errorf("problem = %+v, want status and Retry-After", problem)
 			}
 			if keys := slices.Compact(slices.Clone(s.keys)); !slices.Equal(keys, []string{c.key}) {

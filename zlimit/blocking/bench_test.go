@@ -19,7 +19,6 @@ func BenchmarkOverhead(b *testing.B) {
 	rejected := ask(zlimit.Amounts{"tpm": 1001})
 	admitted := zlimit.Request{Entity: "key-1", Resource: "plenty", Consume: zlimit.Amounts{"tpm": 1}}
 	acquire(b, l, ask(zlimit.Amounts{"tpm": 1}))
-	var exceeded *zlimit.ExceededError
 	for _, bench := range []struct {
 		name           string
 		core, blocking func() error
@@ -35,7 +34,7 @@ func BenchmarkOverhead(b *testing.B) {
 			"reject",
 			func() error { _, err := l.core.Acquire(b.Context(), rejected); return err },
 			func() error { _, err := l.Acquire(rejected); return err },
-			func(err error) bool { return errors.As(err, &exceeded) },
+			func(err error) bool { return errors.As(err, new(*zlimit.ExceededError)) },
 		},
 		{
 			"acquire",

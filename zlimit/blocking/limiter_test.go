@@ -76,9 +76,8 @@ func TestDo(t *testing.T) {
 			}
 		})
 		t.Run("a rejection does not call the function", func(t *testing.T) {
-			var exceeded *zlimit.ExceededError
 			err := l.Do(ask(zlimit.Amounts{"tpm": 1001}), func(*Lease) error { panic("called") })
-			if !errors.As(err, &exceeded) {
+			if !errors.As(err, new(*zlimit.ExceededError)) {
 				t.Errorf("Do() = %v, want an ExceededError", err)
 			}
 		})
@@ -146,10 +145,7 @@ func TestLists(t *testing.T) {
 	})
 }
 
-func isInvalid(err error) bool {
-	var invalid *zlimit.ValidationError
-	return errors.As(err, &invalid)
-}
+func isInvalid(err error) bool { return errors.As(err, new(*zlimit.ValidationError)) }
 
 // check compares a list and what an iterator yields with the names of what they should hold.
 func checkSeq[T any](t *testing.T, what string, list []T, err error, seq iter.Seq2[T, error], name func(T) string, want ...string) {

@@ -87,8 +87,7 @@ func TestTimeouts(t *testing.T) {
 			faults.Reset()
 			faults.Inject(enginetest.Fault{Kind: enginetest.Hang})
 			err := call()
-			var outage *zlimit.UnavailableError
-			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.As(err, &outage) {
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.As(err, new(*zlimit.UnavailableError)) {
 				t.Errorf("%s() = %v, want the deadline's error", name, err)
 			}
 			if faults.Injected(enginetest.Hang) == 0 {
@@ -102,8 +101,7 @@ func TestTimeouts(t *testing.T) {
 func TestNoTimeout(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(500*time.Millisecond))
 	faults.Inject(enginetest.Fault{Kind: enginetest.Hang})
-	var outage *zlimit.UnavailableError
-	if _, err := l.Within(0).Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) {
+	if _, err := l.Within(0).Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, new(*zlimit.UnavailableError)) {
 		t.Errorf("Acquire() = %v, want an UnavailableError", err)
 	}
 }

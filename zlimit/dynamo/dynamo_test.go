@@ -21,9 +21,8 @@ func TestWithoutImport(t *testing.T) {
 		"Open":      func() error { _, err := zlimit.Open(t.Context(), "dynamodb:limits"); return err },
 		"OpenStore": func() error { _, err := zlimit.OpenStore(t.Context(), "dynamodb:limits"); return err },
 	} {
-		var invalid *zlimit.ValidationError
 		err := open()
-		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), `add import _ "github.com/zlimit/zlimit-go/zlimit/dynamo"`) {
+		if !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), `add import _ "github.com/zlimit/zlimit-go/zlimit/dynamo"`) {
 			t.Errorf("%s() without the import = %v, want a ValidationError that names the import", name, err)
 		}
 	}
@@ -31,8 +30,7 @@ func TestWithoutImport(t *testing.T) {
 
 // TestNewWithoutClient passes no client, which New of package zlimit reports.
 func TestNewWithoutClient(t *testing.T) {
-	var invalid *zlimit.ValidationError
-	if _, err := zlimit.New(context.Background(), dynamo.New(nil, "limits")); !errors.As(err, &invalid) {
+	if _, err := zlimit.New(context.Background(), dynamo.New(nil, "limits")); !errors.As(err, new(*zlimit.ValidationError)) {
 		t.Errorf("zlimit.New(ctx, dynamo.New(nil, …)) = %v, want a ValidationError", err)
 	}
 }

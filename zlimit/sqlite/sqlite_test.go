@@ -36,8 +36,7 @@ func TestFileThatMoves(t *testing.T) {
 		time.Sleep(time.Second)
 		_, acquire := l.Acquire(t.Context(), r)
 		for call, err := range map[string]error{"Acquire": acquire, "Rollback": lease.Rollback(t.Context()), "Ping": l.Ping(t.Context())} {
-			var outage *zlimit.UnavailableError
-			if err == nil || errors.As(err, &outage) || !strings.Contains(err.Error(), path+" was deleted or moved") {
+			if err == nil || errors.As(err, new(*zlimit.UnavailableError)) || !strings.Contains(err.Error(), path+" was deleted or moved") {
 				t.Errorf("%s() after the file was deleted = %v, want an error that says so, and no outage", call, err)
 			}
 		}
@@ -112,9 +111,8 @@ func TestWithoutImport(t *testing.T) {
 		"OpenStore": func() error { _, err := zlimit.OpenStore(t.Context(), "sqlite:"+path); return err },
 		"SQLite":    func() error { _, err := zlimit.SQLite(path); return err },
 	} {
-		var invalid *zlimit.ValidationError
 		err := open()
-		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), `add import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"`) {
+		if !errors.As(err, new(*zlimit.ValidationError)) || !strings.Contains(err.Error(), `add import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"`) {
 			t.Errorf("%s() = %v, want a ValidationError with what to import", name, err)
 		}
 	}

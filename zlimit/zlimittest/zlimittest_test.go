@@ -38,8 +38,7 @@ func TestTimeIsTheTests(t *testing.T) {
 	} {
 		clock.Advance(step.advance)
 		_, err := limiter.Acquire(t.Context(), ask("alice"))
-		var exceeded *zlimit.ExceededError
-		if got := err == nil; got != step.admitted || !got && !errors.As(err, &exceeded) {
+		if got := err == nil; got != step.admitted || !got && !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Errorf("at %v Acquire() = %v, want admitted = %v", clock.Now(), err, step.admitted)
 		}
 	}
@@ -139,8 +138,7 @@ func ExampleClock() {
 	for _, later := range []time.Duration{0, time.Second, 59 * time.Second} {
 		clock.Advance(later)
 		_, err := limiter.Acquire(ctx, request)
-		var exceeded *zlimit.ExceededError
-		if errors.As(err, &exceeded) {
+		if exceeded, ok := errors.AsType[*zlimit.ExceededError](err); ok {
 			fmt.Println("rejected for", exceeded.RetryAfter())
 			continue
 		}

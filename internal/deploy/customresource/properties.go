@@ -69,8 +69,7 @@ func declared(resource string, limits any) (*declaration.Declaration, error) {
 			return nil, fmt.Errorf("property Limits: %w", err)
 		}
 		d, err := declaration.Load(resource+".Limits", text)
-		var wrong document.Errors
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[document.Errors](err); ok {
 			all := make([]error, len(wrong)) // their line numbers are of a text that no one has
 			for i, e := range wrong {
 				all[i] = errors.New("property Limits: " + e.Text)

@@ -30,11 +30,9 @@ const (
 // Classify returns the code and the text with which an error of the limiter goes over the wire. The text names no entity
 // and no cause.
 func Classify(err error) (Code, string) {
-	var exceeded *zlimit.ExceededError
 	var invalid *zlimit.ValidationError
-	var unavailable *zlimit.UnavailableError
 	switch {
-	case errors.As(err, &exceeded):
+	case errors.As(err, new(*zlimit.ExceededError)):
 		return ResourceExhausted, "quota exceeded"
 	case errors.Is(err, zlimit.ErrNoLimits): // before the rules, since its reason names levels
 		return PermissionDenied, "no quota"
@@ -42,7 +40,7 @@ func Classify(err error) (Code, string) {
 		return InvalidArgument, "the " + invalid.Field + " " + invalid.Reason
 	case errors.Is(err, zlimit.ErrDisabled):
 		return PermissionDenied, "disabled"
-	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
+	case errors.As(err, new(*zlimit.UnavailableError)), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClock), errors.Is(err, zlimit.ErrClosed):
 		return Unavailable, "the limits are temporarily unavailable"
 	case errors.Is(err, context.Canceled):
 		return Canceled, "the call was canceled"

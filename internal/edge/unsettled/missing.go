@@ -30,8 +30,7 @@ func (m *Missing) Warn(ctx context.Context, logger *slog.Logger, text string, r 
 // remedy returns a command that stores the limits which a request misses, with figures as an example.
 func remedy(resource string, r *zlimit.Request, err error) string {
 	command := "zlimit limits set --resource " + quoted(resource)
-	var unknown *zlimit.ValidationError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*zlimit.ValidationError](err); ok {
 		return "zlimit limits patch --resource " + quoted(resource) + " --limit " + example(unknown.Value)
 	}
 	if r.Consume != nil {

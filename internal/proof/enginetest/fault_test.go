@@ -70,10 +70,7 @@ func (b *bench) read(t *testing.T, id string) string {
 }
 
 // isType reports whether an error is, or wraps, one of type E.
-func isType[E error](err error) bool {
-	var target E
-	return errors.As(err, &target)
-}
+func isType[E error](err error) bool { return errors.As(err, new(E)) }
 
 // isCode returns a test for an API error by its code.
 func isCode(code string) func(error) bool {

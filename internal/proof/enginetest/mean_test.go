@@ -61,8 +61,7 @@ func TestMeanRefusals(t *testing.T) {
 		done  bool // although it failed
 	}{
 		"conflicts": {Mean{Conflicts: 1}, func(err error) bool {
-			var e *types.TransactionConflictException
-			return errors.As(err, &e)
+			return errors.As(err, new(*types.TransactionConflictException))
 		}, false},
 		"throttles": {Mean{Throttles: 1}, func(err error) bool {
 			var e *types.ProvisionedThroughputExceededException

@@ -38,24 +38,21 @@ func (w *witness) name(r *running) string {
 
 // excused reports whether an operation may fail with the error that it has.
 func (w *witness) excused(r *running) bool {
-	var exceeded *zlimit.ExceededError
 	var outage *zlimit.UnavailableError
-	var invalid *zlimit.ValidationError
-	var item *zlimit.ItemError
 	switch err := r.err; {
 	case r.port.dead.Load():
 		return true
-	case errors.As(err, &exceeded):
+	case errors.As(err, new(*zlimit.ExceededError)):
 		return r.Kind == Take
 	case errors.As(err, &outage):
 		return r.outages > 0 || w.isSilent(r) && outage.Unknown == r.unclear.Load()
 	case errors.Is(err, zlimit.ErrContended):
 		return r.Kind == Take && r.hot && r.unknown == 0
-	case errors.As(err, &item):
+	case errors.As(err, new(*zlimit.ItemError)):
 		return r.Slots > 0 && r.outages > 0 // the fencing number is not known
 	case errors.Is(err, context.Canceled):
 		return r.canceled
-	case errors.As(err, &invalid), errors.Is(err, zlimit.ErrNoLimits):
+	case errors.As(err, new(*zlimit.ValidationError)), errors.Is(err, zlimit.ErrNoLimits):
 		if r.Kind != Take {
 			return false
 		}

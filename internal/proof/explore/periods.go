@@ -455,13 +455,11 @@ func (k *timekeeper) judgeCount(r *running, amounts zlimit.Amounts, times int64)
 // mayFail reports whether a manual operation may fail with the error that it has: a grant that met no session that it
 // could be for, or a grant with another end, and a switch that met an item that it cannot read.
 func (k *timekeeper) mayFail(r *running) bool {
-	var invalid *zlimit.ValidationError
-	var item *zlimit.ItemError
 	switch r.Kind {
 	case TopUp:
-		return errors.As(r.err, &invalid)
+		return errors.As(r.err, new(*zlimit.ValidationError))
 	case Disable, Enable:
-		return r.outages > 0 && errors.As(r.err, &item)
+		return r.outages > 0 && errors.As(r.err, new(*zlimit.ItemError))
 	default:
 		return false
 	}
@@ -590,8 +588,7 @@ func (o *order) finishTimed() {
 			r := o.begin(Op{Kind: Take, Entity: entity, Amounts: all}, -1, 0, o.ports[process])
 			lease, err := o.acquire(r.context(), r, l)
 			o.ended(r, err)
-			var exceeded *zlimit.ExceededError
-			if errors.As(err, &exceeded) {
+			if errors.As(err, new(*zlimit.ExceededError)) {
 				o.blameWait("in the end, %c asks for all of %s in periods of which nothing was taken: %v", 'A'+process, entity, err)
 			}
 			if lease != nil {

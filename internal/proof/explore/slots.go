@@ -421,8 +421,7 @@ func (o *order) askForSlots(p *port, l *zlimit.RateLimiter, entity string, n int
 	r := o.begin(hold(entity, n), -1, 0, p)
 	le, err := o.acquire(r.context(), r, l)
 	o.ended(r, err)
-	var exceeded *zlimit.ExceededError
-	if err != nil && !errors.As(err, &exceeded) {
+	if err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
 		o.blame("exact", "%c asks for %d slots of %s: %v", 'A'+p.process, n, entity, err)
 	}
 	return le

@@ -140,8 +140,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) (it
 		items, err = s.Store.Read(ctx, keys, consistent)
 		return err
 	})
-	var failed *store.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*store.Error](err); ok {
 		failed.Unknown = false
 	}
 	return items, err

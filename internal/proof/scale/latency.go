@@ -91,13 +91,12 @@ func (c *contest) end(r *contested, now time.Duration, err error) {
 	if !r.measured {
 		return
 	}
-	var exceeded *zlimit.ExceededError
 	switch {
 	case err == nil:
 		c.sum.Admitted++
 		c.admitted[r.process]++
 		c.requests = append(c.requests, now-r.due)
-	case errors.As(err, &exceeded):
+	case errors.As(err, new(*zlimit.ExceededError)):
 		c.sum.Refused++
 		c.requests = append(c.requests, now-r.came)
 	}

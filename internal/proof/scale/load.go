@@ -471,8 +471,7 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 		}
 	}
 	if err != nil {
-		var exceeded *zlimit.ExceededError
-		if !errors.As(err, &exceeded) && !errors.Is(err, zlimit.ErrDisabled) {
+		if !errors.As(err, new(*zlimit.ExceededError)) && !errors.Is(err, zlimit.ErrDisabled) {
 			f.outcome.Errors[err.Error()]++
 		}
 	}
@@ -516,17 +515,15 @@ func isUncounted(lease *zlimit.Lease, err error) bool {
 
 // count counts one request.
 func (t *Tally) count(lease *zlimit.Lease, err error) {
-	var exceeded *zlimit.ExceededError
-	var outage *zlimit.UnavailableError
 	t.Offered++
 	switch {
 	case err == nil && lease.Degraded():
 		t.Degraded++
 	case err == nil:
 		t.Admitted++
-	case errors.As(err, &exceeded):
+	case errors.As(err, new(*zlimit.ExceededError)):
 		t.Rejected++
-	case errors.As(err, &outage):
+	case errors.As(err, new(*zlimit.UnavailableError)):
 		t.Unavailable++
 	case errors.Is(err, zlimit.ErrDisabled):
 		t.Refused++

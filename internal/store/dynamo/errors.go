@@ -114,12 +114,10 @@ func isDoubtful(err error) bool {
 
 // classifySend derives the outcome of a request that the HTTP client failed to exchange for a reply.
 func classifySend(err error) outcome {
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if errors.As(err, new(*net.DNSError)) {
 		return unsent
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") {
+	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
 		return unsent
 	}
 	return unknown
@@ -146,26 +144,16 @@ func isInvalid(err error) bool {
 		(api.ErrorCode() == "ValidationException" || api.ErrorCode() == "ItemCollectionSizeLimitExceededException")
 }
 
-func isSend(err error) bool {
-	var send *smithyhttp.RequestSendError
-	return errors.As(err, &send)
-}
+func isSend(err error) bool { return errors.As(err, new(*smithyhttp.RequestSendError)) }
 
-func isCanceled(err error) bool {
-	var canceled *smithy.CanceledError
-	return errors.As(err, &canceled)
-}
+func isCanceled(err error) bool { return errors.As(err, new(*smithy.CanceledError)) }
 
-func isDeserialization(err error) bool {
-	var broken *smithy.DeserializationError
-	return errors.As(err, &broken)
-}
+func isDeserialization(err error) bool { return errors.As(err, new(*smithy.DeserializationError)) }
 
 // isCut reports whether the body of a reply broke off. Its status line then says nothing, since a failed condition and
 // a throttle have the same. A body that is not JSON is whole, and comes from a gateway.
 func isCut(err error) bool {
-	var other *json.SyntaxError
-	return isDeserialization(err) && !errors.As(err, &other)
+	return isDeserialization(err) && !errors.As(err, new(*json.SyntaxError))
 }
 
 // failure returns the error of a call as package store defines it. The call may have changed something if write is
@@ -188,8 +176,7 @@ func failure(ctx context.Context, op string, err error, write, doubt bool) error
 	case conflict:
 		result.Err = fmt.Errorf("%w: %w", store.ErrConflict, err)
 	case refused:
-		var missing *types.ResourceNotFoundException
-		if errors.As(err, &missing) {
+		if errors.As(err, new(*types.ResourceNotFoundException)) {
 			result.Err = fmt.Errorf("%w: %w", store.ErrTableNotFound, err)
 		}
 		result.Invalid = write && isInvalid(err)

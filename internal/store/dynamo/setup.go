@@ -157,8 +157,7 @@ func (s *setup) compare(table *types.TableDescription, in *dynamodb.CreateTableI
 func (s *setup) createTable(ctx context.Context, in *dynamodb.CreateTableInput) error {
 	const op = "CreateTable"
 	_, err := s.client.CreateTable(ctx, in, s.retries.reading...) // repeatable: a second one finds it in use
-	var exists *types.ResourceInUseException
-	if err == nil || errors.As(err, &exists) {
+	if err == nil || errors.As(err, new(*types.ResourceInUseException)) {
 		return nil
 	}
 	return failure(ctx, op, err, true, false)

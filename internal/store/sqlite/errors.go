@@ -13,8 +13,7 @@ import (
 
 // code returns the primary result code of SQLite's error, 0 when err is none.
 func code(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
 	}
 	return 0
@@ -37,8 +36,7 @@ func failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // while waiting: nothing was done
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	var fault invalid
-	result := &store.Error{Op: op, Err: err, Invalid: errors.As(err, &fault)}
+	result := &store.Error{Op: op, Err: err, Invalid: errors.As(err, new(invalid))}
 	switch code(err) {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_NOMEM, lib.SQLITE_CANTOPEN, lib.SQLITE_PROTOCOL:
 		result.Unavailable = true

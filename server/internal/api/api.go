@@ -273,9 +273,8 @@ func (c *call) body() ([]byte, error) {
 		return nil, refuse(http.StatusUnsupportedMediaType, "media_type", "Wrong media type", "The body must not be encoded.")
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
+	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, err
 	case err != nil:
 		return nil, refuse(http.StatusRequestTimeout, "body", "Body not sent in time", "")

@@ -34,13 +34,12 @@ func problemOf(err error, caller *auth.Principal) client.Problem {
 	var exceeded *zlimit.ExceededError
 	var settled *zlimit.SettledError
 	var wrong *zlimit.ValidationError
-	var tooLarge *http.MaxBytesError
 	base := httplimit.ProblemOf(err)
 	p := client.Problem{Type: base.Type, Title: base.Title, Status: base.Status, Detail: base.Detail, ViolatedPolicies: base.ViolatedPolicies, Outcome: base.Outcome}
 	switch {
 	case errors.As(err, &own):
 		return own.Problem
-	case errors.As(err, &tooLarge):
+	case errors.As(err, new(*http.MaxBytesError)):
 		p.Status, p.Code, p.Title = http.StatusRequestEntityTooLarge, "too_large", "Body too large"
 		p.Detail = "The body must have at most " + strconv.Itoa(maxBody) + " bytes."
 		return p

@@ -23,8 +23,7 @@ func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, err
 	body := &entitiesBody{Prefix: prefix}
 	v := view{Body: body}
 	stored, err := first(0, p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}))
-	var invalid *zlimit.ValidationError
-	if err != nil && !errors.As(err, &invalid) { // no name has such a beginning
+	if err != nil && !errors.As(err, new(*zlimit.ValidationError)) { // no name has such a beginning
 		return v, err
 	}
 	if body.Rows = stored; len(stored) > entitiesPerPage {

@@ -82,8 +82,7 @@ func parseLimits(text string) ([]zlimit.Limit, error) {
 		}
 		var l zlimit.Limit
 		if err := l.UnmarshalText([]byte(line)); err != nil {
-			var invalid *zlimit.ValidationError
-			if errors.As(err, &invalid) {
+			if invalid, ok := errors.AsType[*zlimit.ValidationError](err); ok {
 				return nil, fmt.Errorf("line %d: %s %s", i+1, line, invalid.Reason)
 			}
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
@@ -132,9 +131,8 @@ func (p *page) saveLimits(ctx context.Context, r *http.Request, _ User) (view, e
 		c.Limits = next
 		return err
 	})
-	var invalid *zlimit.ValidationError
 	switch {
-	case errors.Is(err, errStale) || errors.As(err, &invalid):
+	case errors.Is(err, errStale) || errors.As(err, new(*zlimit.ValidationError)):
 		return p.again(ctx, at, text, err)
 	case err != nil:
 		return view{}, err

@@ -317,18 +317,16 @@ func statusOf(err error) error {
 		return err
 	}
 	code := codes.Internal
-	var invalid *zlimit.ValidationError
-	var down *zlimit.UnavailableError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return status.FromContextError(err).Err()
-	case errors.As(err, &invalid):
+	case errors.As(err, new(*zlimit.ValidationError)):
 		code = codes.InvalidArgument
 	case errors.Is(err, zlimit.ErrNoLimits), errors.Is(err, zlimit.ErrTokenExpired):
 		code = codes.FailedPrecondition
 	case errors.Is(err, zlimit.ErrSettled):
 		code = codes.AlreadyExists
-	case errors.As(err, &down), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
+	case errors.As(err, new(*zlimit.UnavailableError)), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
 		code = codes.Unavailable
 	}
 	return status.Error(code, err.Error())

@@ -56,13 +56,10 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 	root := Root(sh) //nolint:contextcheck // commands get theirs from ExecuteContext
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var detached *stack.DetachedError
-	if err != nil && ctx.Err() != nil && !errors.As(err, &detached) {
+	if err != nil && ctx.Err() != nil && !errors.As(err, new(*stack.DetachedError)) {
 		complain(sh, interruption(err))
 		return shell.ExitInterrupted
 	}
-	var usage *shell.UsageError
-	var invalid *zlimit.ValidationError
 	var wrong document.Errors
 	switch {
 	case err == nil:
@@ -78,7 +75,7 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 			sh.Note(e.Error())
 		}
 		return shell.ExitUsage
-	case errors.As(err, &usage), errors.As(err, &invalid):
+	case errors.As(err, new(*shell.UsageError)), errors.As(err, new(*zlimit.ValidationError)):
 		complain(sh, err)
 		return shell.ExitUsage
 	default:
@@ -92,8 +89,7 @@ var errInterrupted = errors.New("interrupted")
 
 // interruption returns the error to report of a command that an interrupt has ended with an error: with what is done by then, if it says so.
 func interruption(err error) error {
-	var unfinished *shell.UnfinishedError
-	if errors.As(err, &unfinished) {
+	if unfinished, ok := errors.AsType[*shell.UnfinishedError](err); ok {
 		return shell.Unfinished(errInterrupted, unfinished.Done)
 	}
 	return errInterrupted

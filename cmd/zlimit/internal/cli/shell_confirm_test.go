@@ -32,8 +32,7 @@ func TestConfirm(t *testing.T) {
 		}
 	}
 	sh := &shell.Shell{Stdin: strings.NewReader("y\n")}
-	var usage *shell.UsageError
-	if err := sh.Confirm("Apply?", false); !errors.As(err, &usage) {
+	if err := sh.Confirm("Apply?", false); !errors.As(err, new(*shell.UsageError)) {
 		t.Errorf("confirm() with nobody to ask = %v, want bad input", err)
 	}
 }

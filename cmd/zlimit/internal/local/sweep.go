@@ -57,9 +57,8 @@ func Sweep(ctx context.Context, client *dynamodb.Client, table string, now time.
 				ConditionExpression: aws.String("#ttl = :seen"), ExpressionAttributeNames: names,
 				ExpressionAttributeValues: map[string]types.AttributeValue{":seen": item[zlimit.TTLAttribute]},
 			})
-			var moved *types.ConditionalCheckFailedException
 			switch {
-			case errors.As(err, &moved):
+			case errors.As(err, new(*types.ConditionalCheckFailedException)):
 			case err != nil:
 				return deleted, err
 			default:

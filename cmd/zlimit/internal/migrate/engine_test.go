@@ -169,8 +169,7 @@ func (w *engineTables) write(ctx context.Context, deletes bool) (n int) {
 			UpdateExpression: aws.String("ADD tokens_milli :n, total_consumed_milli :n"), ExpressionAttributeValues: raw{":n": number(1)},
 			ConditionExpression: aws.String("attribute_exists(PK)"),
 		})
-		var missing *types.ConditionalCheckFailedException
-		if err != nil && ctx.Err() == nil && !errors.As(err, &missing) {
+		if err != nil && ctx.Err() == nil && !errors.As(err, new(*types.ConditionalCheckFailedException)) {
 			w.t.Errorf("UpdateItem() = %v", err)
 		}
 		if deletes && n%50 == 49 {

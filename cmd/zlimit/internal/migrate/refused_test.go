@@ -45,8 +45,7 @@ func TestRefusedSources(t *testing.T) {
 				}
 				expect := func(what string, err error) {
 					t.Helper()
-					var refused *RefusedError
-					if !errors.As(err, &refused) {
+					if !errors.As(err, new(*RefusedError)) {
 						t.Fatalf("%s: %v, want a RefusedError", what, err)
 					}
 					for _, want := range test.want {

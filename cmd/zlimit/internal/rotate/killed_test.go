@@ -68,8 +68,7 @@ func use(w *world, l *zlimit.RateLimiter, entity string) {
 
 // manual takes the result of a manual change, which a bucket without the limit refuses.
 func (w *world) manual(_ zlimit.BucketChange, err error) {
-	var invalid *zlimit.ValidationError
-	if err != nil && !errors.As(err, &invalid) {
+	if err != nil && !errors.As(err, new(*zlimit.ValidationError)) {
 		w.t.Errorf("a manual change = %v", err)
 	}
 }

@@ -115,8 +115,7 @@ func (p *Path) prototype(ctx context.Context, op Operation, retryer aws.Retryer,
 	learned, err := p.learn(ctx, op, retryer)
 	switch {
 	case err != nil:
-		var refusal unfit
-		if errors.As(err, &refusal) {
+		if refusal, ok := errors.AsType[unfit](err); ok {
 			p.refuse(string(refusal))
 		}
 		return nil, ErrUnused

@@ -96,8 +96,7 @@ func (f *limitsFile) errorf(format string, args ...any) error {
 
 // explain says where the file names a namespace that is not registered, and how to take levels over.
 func (f *limitsFile) explain(err error) error {
-	var scaled *provision.ScaledError
-	if errors.As(err, &scaled) {
+	if scaled, ok := errors.AsType[*provision.ScaledError](err); ok {
 		return fmt.Errorf("limits apply: %w; zlimit limits scale 1 -f %s restores those first, with --rebuild if that file is lost, "+
 			"and --undo-scaling applies the file all the same", err, scaled.Scalings[0].File)
 	}

@@ -87,8 +87,7 @@ func named(cmd *cobra.Command, args []string, key string) (*subject, error) {
 
 // badInput marks what package quota finds wrong with arguments. A mistake in a file is no bad input.
 func badInput(err error) error {
-	var invalid *quota.ValidationError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*quota.ValidationError](err); ok {
 		return shell.Usagef("%v", invalid)
 	}
 	return err

@@ -27,9 +27,8 @@ func FlagError(cmd *cobra.Command, err error) string {
 	if m := ofNegative.FindStringSubmatch(err.Error()); m != nil {
 		return m[1] + ": a number must not be negative"
 	}
-	var number *strconv.NumError
 	found := ofFlag.FindStringSubmatch(err.Error())
-	if found == nil || !errors.As(err, &number) {
+	if found == nil || !errors.As(err, new(*strconv.NumError)) {
 		return err.Error()
 	}
 	rule := "must be a whole number"

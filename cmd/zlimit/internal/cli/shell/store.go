@@ -58,8 +58,7 @@ func Do[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.O
 // therefore creates nothing. How else it comes out there means nothing.
 func Rehearse[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) error {
 	_, err := Perform(ctx, sh, MemoryDSN, do, opts...)
-	var invalid *zlimit.ValidationError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*zlimit.ValidationError](err); ok {
 		return invalid
 	}
 	return nil

@@ -110,8 +110,7 @@ func TestReadTraceRejects(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := readTrace("t.csv", strings.NewReader(test.text), costsOf(t, "tpm=in+1"), columns{})
-			var usage *shell.UsageError
-			if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), test.want) {
+			if !errors.As(err, new(*shell.UsageError)) || !strings.HasPrefix(err.Error(), test.want) {
 				t.Errorf("readTrace = %v, want a usage error %q", err, test.want)
 			}
 		})
