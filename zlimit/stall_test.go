@@ -86,10 +86,10 @@ func TestThrottledBucket(t *testing.T) {
 					t.Errorf("%d calls in five seconds, want few", calls)
 				}
 				d.fault.Store(nil)
-				time.Sleep(5 * time.Second) // a request that is tried may still wait for the pace
+				time.Sleep(3100 * time.Millisecond) // a request that is tried may still wait for the pace
 				before := l.Stats().Degraded
-				again := &load{limiter: l, began: time.Now(), rate: 5, names: 1}
-				again.run(5 * time.Second)
+				again := &load{limiter: l, began: time.Now(), rate: 10, names: 1}
+				again.run(1200 * time.Millisecond) // which ends before a pause would end the stall
 				again.all.Wait()
 				counted := 0
 				for _, e := range again.done[len(again.done)/2:] {
