@@ -132,7 +132,7 @@ var rules = []rule{
 	},
 	{
 		"slots, beat: one slot moves, however many are held", "internal/protocol/slots_tend.go",
-		"beat(limit, former, to, s.Enrolled)", "beat(limit, either(«broken», 1, former), to, s.Enrolled)", ofSlots,
+		"beat(limit, former, to, s.Enrolled)", "beat(limit, either(«broken», 1, former), to, s.Enrolled)", "./zlimit TestSlotsOfAFleet",
 	},
 	{
 		"slots, beat: who begins an epoch keeps none of its own", "internal/protocol/slots_tend.go",
