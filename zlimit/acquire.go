@@ -239,6 +239,9 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if stalled := l.engine.Stalled(request); stalled != nil {
 		err := l.takeStalled(ctx, bound, allows, *request, lease)
 		if isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesStalled(stalled) {
+			if isRejection := new(*protocol.RejectedError); errors.As(err, isRejection) && l.engine.TriesStalled(stalled) {
+				l.engine.LookAt(ctx, stalled)
+			}
 			return err
 		}
 		ctx = protocol.Persist(ctx)
@@ -345,7 +348,7 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 		time.AfterFunc(settleTimeout, cancel)
 		return errTooSlow(true, bound)
 	}
-	timer := time.NewTimer(bound)
+	timer, since := time.NewTimer(bound), l.engine.NextEpoch()
 	defer timer.Stop()
 	asked := false // for the time, when the timer last fired: the request has all of its time after that
 	for {
@@ -362,7 +365,8 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 			return <-done
 		case <-timer.C:
 			clock := asks.Load()
-			waits := asked || clock != nil || l.engine.IsStrained(&request)
+			waits := asked || clock != nil || l.engine.IsStrained(&request, since)
+			since = l.engine.NextEpoch()
 			if asked = clock != nil; l.options.decision == 0 && waits && l.table.Refusal(ctx) == nil {
 				timer.Reset(bound)
 				continue

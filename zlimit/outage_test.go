@@ -507,3 +507,26 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 		}
 	})
 }
+
+// In TestScarceBucketOfASilentStore, a bucket is nearly used up when the store falls silent. Its requests wait no longer than others: only answers
+// show that other writers come first.
+func TestScarceBucketOfASilentStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &distant{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+		setSystem(t, l, zlimit.PerDay("rpd", 8))
+		request := zlimit.Request{Entity: "e0", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		acquire(t, l, request)
+		fault := unanswered
+		d.fault.Store(&fault)
+		began := time.Now()
+		if lease := acquire(t, l, request); !lease.Degraded() {
+			t.Error("a request of a silent store is counted")
+		}
+		if took := time.Since(began); took > 260*time.Millisecond {
+			t.Errorf("a request of a nearly used-up bucket waits %v", took)
+		}
+		d.fault.Store(nil)
+		closeLimiters(t, l)
+	})
+}

@@ -110,7 +110,8 @@ func TestThrottledBucket(t *testing.T) {
 // again, and another process has reset the bucket, a request is admitted within seconds, also the first one after a pause.
 func TestThrottledBucketRejects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &distant{Store: store.Of(newMemory(t))}
+		memory := newMemory(t)
+		d := &distant{Store: store.Of(memory)}
 		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 		setSystem(t, l, zlimit.PerDay("rpd", 40))
 		run := &load{limiter: l, began: time.Now(), rate: 50, names: 1}
@@ -129,13 +130,40 @@ func TestThrottledBucketRejects(t *testing.T) {
 				t.Fatalf("Acquire() = %v after %v, want a rejection from memory", e.err, e.took)
 			}
 		}
+		operator := newLimiter(t, zlimit.StoreOn(store.Of(memory)))
+		request := zlimit.Request{Entity: "e0", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		reset := func() {
+			if _, err := operator.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "e0", Resource: "api"}); err != nil {
+				t.Fatalf("Reset() = %v", err)
+			}
+		}
+		for calls := d.calls.Load(); d.calls.Load() == calls; time.Sleep(20 * time.Millisecond) { // up to a throttle
+			if _, err := l.Acquire(t.Context(), request); err == nil {
+				t.Fatal("a request of a used-up bucket is admitted")
+			}
+		}
+		d.fault.Store(nil)
+		reset()
+		ended, err := time.Now(), errors.New("none yet")
+		for ; err != nil && time.Since(ended) < time.Minute; time.Sleep(20 * time.Millisecond) {
+			_, err = l.Acquire(t.Context(), request)
+		}
+		if took := time.Since(ended); took > 3600*time.Millisecond { // half a second, and the longest pause of looks
+			t.Errorf("requests are admitted again %v after the throttles", took)
+		}
+
+		acquire(t, l, zlimit.Request{Entity: "e0", Resource: "api", Consume: zlimit.Amounts{"rpd": 39}})
+		d.fault.Store(&fault)
+		for range 2 {
+			if _, err := l.Acquire(t.Context(), request); err == nil {
+				t.Error("a request of a used-up bucket is admitted")
+			}
+			time.Sleep(1500 * time.Millisecond)
+		}
 		d.fault.Store(nil)
 		time.Sleep(6 * time.Second)
-		operator := newLimiter(t, zlimit.StoreOn(d))
-		if _, err := operator.Limits.Reset(t.Context(), zlimit.ResetRequest{Entity: "e0", Resource: "api"}); err != nil {
-			t.Fatalf("Reset() = %v", err)
-		}
-		if lease := acquire(t, l, zlimit.Request{Entity: "e0", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}); lease.Degraded() {
+		reset()
+		if lease := acquire(t, l, request); lease.Degraded() {
 			t.Error("the first request after a pause is not counted")
 		}
 		closeLimiters(t, l, operator)

@@ -250,16 +250,17 @@ func (e *Engine) StatusesSince(ctx context.Context, r *Receipt, epoch int64) ([]
 
 // IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
 // of a rejection, or to share a write. The store recently throttled the key of the bucket or of a parent, or the bucket
-// was nearly exhausted when last seen. It has no such reason once one of its buckets is stalled, see [Engine.Stalled].
-func (e *Engine) IsStrained(r *Request) (strained bool) {
+// was nearly exhausted when last seen, and has been seen since an epoch: others come first. It has no such reason once one
+// of its buckets is stalled, see [Engine.Stalled].
+func (e *Engine) IsStrained(r *Request, since int64) (strained bool) {
 	if e.Stalled(r) != nil {
 		return false
 	}
 	if r.together != nil {
-		return slices.ContainsFunc(r.together.requests, e.IsStrained)
+		return slices.ContainsFunc(r.together.requests, func(part *Request) bool { return e.IsStrained(part, since) })
 	}
 	e.buckets(r, func(b *Bucket, limits *Limits) bool {
-		strained = e.core.isStrained(b) || limits != nil && e.taker.isScarce(&level{
+		strained = e.core.isStrained(b) || limits != nil && b.arrivedSince(since) && e.taker.isScarce(&level{
 			bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
 		})
 		return !strained

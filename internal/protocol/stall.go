@@ -137,6 +137,17 @@ func (e *Engine) Stalled(r *Request) (stalled *Bucket) {
 // TriesStalled reports whether a request is tried all the same, given a bucket that is stalled. It is for one request at a time.
 func (e *Engine) TriesStalled(b *Bucket) bool { return b.stall.mayTry(e.core.sinceStart()) }
 
+// LookAt reads the known shards of a bucket that is stalled, in the background and at the pace of looks. Its requests are rejected by what is
+// remembered, without a call that would show that the store is back.
+func (e *Engine) LookAt(ctx context.Context, b *Bucket) {
+	var shards []*shard
+	b.walk((*shard).last, func(s *shard, _ *image) { shards = append(shards, s) })
+	e.core.background.Go(Persist(ctx), func(ctx context.Context) {
+		w := e.looks.sharing.Sharer()
+		_, _ = e.looks.lookAt(ctx, shards, &w) // what it finds is in the images
+	})
+}
+
 // buckets passes on the buckets that a request is charged to as far as is known, each with its limits, until a function returns false.
 func (e *Engine) buckets(r *Request, yield func(*Bucket, *Limits) bool) {
 	entity := r.Entity

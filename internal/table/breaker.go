@@ -170,7 +170,7 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 		if !isSilent || isBrief {
 			b.doubts(silence, isBrief) //nolint:contextcheck // as below
 		}
-		if !isSilent || isBrief && b.traffic.now()-b.askedAt < silence {
+		if !isSilent || isBrief && b.traffic.now()-b.askedAt < b.patience(silence) {
 			return false, nil
 		}
 		changed = b.opens(fmt.Errorf("no call was answered for %v", silence))
@@ -195,17 +195,22 @@ func (b *Breaker) doubts(silence time.Duration, isBrief bool) {
 		return
 	}
 	b.doubted, b.askedAt = since, b.traffic.now()
-	pings := doubtPings
+	pings, bound := doubtPings, silence
 	if isBrief {
-		pings = 1
+		pings, bound = 1, b.patience(silence)
 	}
 	for range pings {
 		b.tasks.after(0, func() {
-			if isAnswer(b.tasks.bounded(silence, b.options.Ping)) && b.tasks.life.Err() == nil {
+			if isAnswer(b.tasks.bounded(bound, b.options.Ping)) && b.tasks.life.Err() == nil {
 				b.vouch(since, isBrief)
 			}
 		})
 	}
+}
+
+// patience returns how long a question is given whose answer decides.
+func (b *Breaker) patience(silence time.Duration) time.Duration {
+	return max(silence, b.options.Timeout/4)
 }
 
 // vouch notes that the store answers questions, which were asked when calls were not answered since a time.

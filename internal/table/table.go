@@ -140,6 +140,9 @@ func (t *Table) call(ctx context.Context, pk string, do func(context.Context) er
 // judged makes a call unless the breaker refuses it, which may change while the call waits for its turn.
 func (t *Table) judged(ctx context.Context, pk string, do func(context.Context) error) error {
 	for {
+		if err := ctx.Err(); err != nil { // an outage is no reason then
+			return err
+		}
 		if err := t.breaker.refusalOf(ctx, pk); err != nil {
 			return err
 		}
