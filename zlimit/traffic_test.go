@@ -259,6 +259,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 	l.SetClock(func() time.Time { return time.UnixMilli(created) })
 	most := zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 78_000}} // so that it is never full again
 	acquire(t, l, most)
+	l.Engine().Quiesce() // what goes on in the background reads the clock
 	l.SetClock(time.Now)
 
 	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: most.Entity, Amounts: zlimit.Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
