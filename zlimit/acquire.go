@@ -348,7 +348,7 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, trie
 		time.AfterFunc(settleTimeout, cancel)
 		return errTooSlow(true, bound)
 	}
-	timer, since := time.NewTimer(bound), l.engine.NextEpoch()
+	timer, since := time.NewTimer(bound), int64(0) // an answer that throttles have held up may come after the first time
 	defer timer.Stop()
 	asked := false // for the time, when the timer last fired: the request has all of its time after that
 	for {
