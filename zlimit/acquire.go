@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -174,7 +175,7 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, re
 }
 
 // requestError returns the public error of a request that failed. An error of a context is the caller's, if its context has ended, whatever else
-// failed meanwhile. Otherwise a bound of the limiter ended the request, which is an outage.
+// failed meanwhile. Otherwise a bound of the limiter ended the request, which is an outage, unless the store refused another call of it.
 func requestError(ctx context.Context, op string, err error) error {
 	if isDecision(err) {
 		return publicError(op, err)
@@ -182,12 +183,17 @@ func requestError(ctx context.Context, op string, err error) error {
 	switch ended := endOf(ctx); {
 	case ended != nil && errors.Is(err, ended):
 		return fmt.Errorf("zlimit: %s: %w", op, err)
-	case ended == nil && !unavailable(err):
+	case ended == nil && !unavailable(err) && !slices.ContainsFunc(store.ErrorsIn(err), isRefusal):
 		err = &store.Error{
 			Op: "decide", Unavailable: true, Unknown: protocol.IsUnknown(err), Err: fmt.Errorf("%w: %w", errUndecided, errNoTime),
 		}
 	}
 	return publicError(op, err)
+}
+
+// isRefusal reports whether the store refused a call, such as one that lacks a permission, and neither an outage nor the end of a context failed it.
+func isRefusal(e *store.Error) bool {
+	return !e.Unavailable && !errors.Is(e, context.Canceled) && !errors.Is(e, context.DeadlineExceeded)
 }
 
 // policyOf returns the failure policy of an entity and a resource, by the limits in memory. The first level with a
@@ -238,10 +244,11 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	}
 	if stalled := l.engine.Stalled(request); stalled != nil {
 		err := l.takeStalled(ctx, bound, allows, *request, lease)
-		if isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesStalled(stalled) {
-			if isRejection := new(*protocol.RejectedError); errors.As(err, isRejection) && l.engine.TriesStalled(stalled) {
-				l.engine.LookAt(ctx, stalled)
-			}
+		switch {
+		case errors.As(err, new(*protocol.RejectedError)) && l.engine.TriesStalled(stalled):
+			l.engine.LookAt(ctx, stalled)
+			return err
+		case isDecision(err) || !errors.Is(err, table.ErrWithheld) || !l.engine.TriesStalled(stalled):
 			return err
 		}
 		ctx = protocol.Persist(ctx)

@@ -239,3 +239,32 @@ func TestCancelledBesideOutage(t *testing.T) {
 		closeLimiters(t, l)
 	})
 }
+
+// In TestRefusalBesideOutage, the store refuses a call of one level for good, while that of another has no known outcome. That is no outage, and no
+// policy admits.
+func TestRefusalBesideOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &distant{Store: store.Of(newMemory(t))}
+		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+		setSystem(t, l, zlimit.PerDay("rpd", 200))
+		for _, e := range []zlimit.Entity{{ID: "parent"}, {ID: "child", ParentID: "parent", Cascade: true}} {
+			create(t, l, e)
+		}
+		request := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		acquire(t, l, request)
+		denied := errors.New("access denied")
+		fault := func(_ context.Context, pk string, _ bool) error {
+			if strings.Contains(pk, "child") {
+				return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: errors.New("internal server error")}
+			}
+			return &store.Error{Op: "call", Err: denied}
+		}
+		d.fault.Store(&fault)
+		_, err := l.Acquire(t.Context(), request)
+		if outage := new(*zlimit.UnavailableError); !errors.Is(err, denied) || errors.As(err, outage) {
+			t.Errorf("Acquire() = %v (%T), want the refusal", err, err)
+		}
+		d.fault.Store(nil)
+		closeLimiters(t, l)
+	})
+}
