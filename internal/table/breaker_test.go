@@ -102,10 +102,16 @@ func (g *gone) ping(ctx context.Context) error {
 // withBreaker runs a test with a table and its breaker, which reports its changes of state.
 func withBreaker(t *testing.T, test func(t *testing.T, table *Table, g *gone)) {
 	t.Helper()
+	withSilence(t, 0, test)
+}
+
+// withSilence is withBreaker for a time of silence.
+func withSilence(t *testing.T, silence time.Duration, test func(t *testing.T, table *Table, g *gone)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		g := &gone{}
 		b := NewBreaker(BreakerOptions{
-			Timeout: 2 * time.Second, Ping: g.ping, Ask: g.ask, Changed: func(cause error, _ time.Duration) {
+			Timeout: 2 * time.Second, Silence: silence, Ping: g.ping, Ask: g.ask, Changed: func(cause error, _ time.Duration) {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				g.told = append(g.told, cause)
@@ -289,8 +295,8 @@ func TestDoubt(t *testing.T) {
 // In TestBriefCalls, a store becomes slower than its callers wait, who give up soon. It is asked, and its answer shows how long calls take: that is no
 // outage. When it answers nothing any more, the breaker opens.
 func TestBriefCalls(t *testing.T) {
-	for _, late := range []time.Duration{60 * time.Millisecond, 200 * time.Millisecond, 240 * time.Millisecond} {
-		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+	for _, late := range []time.Duration{60 * time.Millisecond, 150 * time.Millisecond, 240 * time.Millisecond} {
+		withSilence(t, 200*time.Millisecond, func(t *testing.T, table *Table, g *gone) {
 			for range 20 {
 				check.Fatal(t, "Call()", table.Call(t.Context(), g.call))
 			}
@@ -569,4 +575,20 @@ type ready struct{ store.Store }
 
 func (ready) Write(context.Context, store.Write) (store.Result, error) {
 	return store.Result{Applied: true}, nil
+}
+
+// In TestCancelledInAnOutage, a caller has given up before its call. That is what it is told, also while the breaker refuses calls.
+func TestCancelledInAnOutage(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		g.set(false, &store.Error{Op: "call", Unavailable: true, Err: errors.New("connection refused")})
+		for len(g.changes()) == 0 {
+			_ = table.Call(t.Context(), g.call)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := table.Call(ctx, g.call); !errors.Is(err, context.Canceled) {
+			t.Errorf("Call() = %v, want that the caller gave up", err)
+		}
+		g.set(false, nil)
+	})
 }
