@@ -134,13 +134,18 @@ func (s *State) Count() int { return max(s.Shards, 1) }
 
 // Writes returns a number that every physical write of the item raises.
 func (s *State) Writes() int64 {
-	if s.Shape != nil && s.Shape.units >= 0 {
-		return s.Limits[s.Shape.units].Consumed
-	}
-	if l := s.find(WriteUnits); l != nil {
+	if l := s.writeUnits(); l != nil {
 		return l.Consumed
 	}
 	return 0
+}
+
+// writeUnits returns the limit [WriteUnits], nil for an item that does not count them.
+func (s *State) writeUnits() *Limit {
+	if s.Shape != nil && s.Shape.units >= 0 {
+		return &s.Limits[s.Shape.units]
+	}
+	return s.find(WriteUnits)
 }
 
 // sharded reports whether the item is one of several. Such items do not expire: an item that went before the others
@@ -149,12 +154,15 @@ func (s *State) sharded() bool { return s.Shards > 1 }
 
 // Pressed reports whether the item has been written more often than its key can bear: [WriteUnits] fall short even after
 // a refill up to now.
-func (s *State) Pressed(now int64) bool { return s.Writable(now) < 0 }
+func (s *State) Pressed(now int64) bool {
+	l := s.writeUnits()
+	return l != nil && s.owes(l, now)
+}
 
 // Writable returns the balance of [WriteUnits] after a refill up to now, in millitokens. An item that does not count
 // them has all of them.
 func (s *State) Writable(now int64) int64 {
-	l := s.find(WriteUnits)
+	l := s.writeUnits()
 	if l == nil {
 		return WriteCapacity
 	}
@@ -163,10 +171,16 @@ func (s *State) Writable(now int64) int64 {
 
 // InDebt reports whether one of the limits was charged more than it has by a time, and refuses requests for it.
 func (s *State) InDebt(now int64) bool {
-	return slices.ContainsFunc(s.Limits, func(l Limit) bool {
-		return l.Tokens < 0 && l.Name != WriteUnits && l.Mode() == Enforced && s.Available(&l, now) < 0
-	})
+	for i := range s.Limits {
+		if l := &s.Limits[i]; s.owes(l, now) && l.Name != WriteUnits && l.Mode() == Enforced {
+			return true
+		}
+	}
+	return false
 }
+
+// owes reports whether a limit is in debt after a refill up to a time. What flows in leaves no debt that was not there.
+func (s *State) owes(l *Limit, now int64) bool { return l.Tokens < 0 && s.Available(l, now) < 0 }
 
 // Available returns the balance of one limit after a refill up to now, in millitokens; negative in debt.
 func (s *State) Available(l *Limit, now int64) int64 {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -54,14 +55,37 @@ func significant(v expr.Value) (digits int, negative bool) {
 	if n < 0 {
 		size = -size
 	}
-	for size != 0 && size%10 == 0 {
-		size /= 10
+	if size == 0 {
+		return 0, false
 	}
-	for ; size != 0; size /= 10 {
+	for at := len(zeros) - 1; at >= 0; at-- { // of 16, 8, 4, 2 and 1 zeros at the end
+		if unit := zeros[at]; size%unit == 0 {
+			size /= unit
+		}
+	}
+	return digitsOf(size), n < 0
+}
+
+// zeros has 10 to the power of 1, 2, 4, 8 and 16.
+var zeros = [...]uint64{1e1, 1e2, 1e4, 1e8, 1e16}
+
+// digitsOf returns the number of decimal digits of a positive number: it has as many as its number of binary digits says, or one more.
+func digitsOf(n uint64) int {
+	digits := bits.Len64(n) * 1233 >> 12 // log10(2) is a little more than 1233/4096
+	if n >= powers[digits] {
 		digits++
 	}
-	return digits, n < 0
+	return digits
 }
+
+// powers has 10 to the power of its index.
+var powers = func() (p [20]uint64) {
+	p[0] = 1
+	for i := 1; i < len(p); i++ {
+		p[i] = 10 * p[i-1]
+	}
+	return p
+}()
 
 func valueSize(v expr.Value) int {
 	switch v.Kind() {

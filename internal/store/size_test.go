@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -52,6 +53,30 @@ func TestSize(t *testing.T) {
 	fits.Set("n", expr.Null())
 	if _, err := CheckSize(fits); err == nil {
 		t.Error("CheckSize took more than 400 KiB")
+	}
+}
+
+// TestDigits counts the digits of numbers between the first and the last one that is not 0, and compares with their text.
+func TestDigits(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		n := rapid.Int64().Draw(r, "n")
+		for unit := range rapid.IntRange(0, 18).Draw(r, "zeros") {
+			n -= n % int64(powers[unit+1])
+		}
+		text := strings.Trim(strconv.FormatInt(n, 10), "-0")
+		if digits, negative := significant(expr.N(n)); digits != len(text) || negative != (n < 0) {
+			r.Errorf("significant(%d) = %d, %v, want %d", n, digits, negative, len(text))
+		}
+	})
+	power := int64(1)
+	for digits := 1; digits <= 18; digits++ {
+		power *= 10
+		if got, _ := significant(expr.N(power - 1)); got != digits {
+			t.Errorf("significant(%d) = %d, want %d", power-1, got, digits)
+		}
+		if got, _ := significant(expr.N(power)); got != 1 {
+			t.Errorf("significant(%d) = %d, want 1", power, got)
+		}
 	}
 }
 

@@ -18,15 +18,15 @@ import (
 type trail struct {
 	start      time.Time
 	asked, got atomic.Int32
+	hooks      httptrace.ClientTrace
 }
 
 // trace returns a context whose requests are noted in a trail, which starts now.
 func trace(ctx context.Context) (context.Context, *trail) {
 	t := &trail{start: time.Now()}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { t.asked.Add(1) },
-		GotConn: func(httptrace.GotConnInfo) { t.got.Add(1) },
-	}), t
+	t.hooks.GetConn = func(string) { t.asked.Add(1) }
+	t.hooks.GotConn = func(httptrace.GotConnInfo) { t.got.Add(1) }
+	return httptrace.WithClientTrace(ctx, &t.hooks), t
 }
 
 // unsent reports whether certainly nothing was sent.

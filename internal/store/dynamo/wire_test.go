@@ -449,6 +449,34 @@ func TestResultsAreReadAlike(t *testing.T) {
 	}
 }
 
+// In TestRedirects, a proxy redirects calls to another address. The HTTP client follows, whoever makes the call.
+func TestRedirects(t *testing.T) {
+	proxy := roundTripper(func(r *http.Request) (*http.Response, error) {
+		answer := reply{status: 200, body: counted7}
+		if r.URL.Path != "/there" {
+			answer = reply{status: 302, header: []string{"Location", "/there"}}
+		}
+		return (&script{replies: []reply{answer}}).RoundTrip(withBody(r))
+	})
+	for way, options := range ways {
+		s := dynamo.New(storeClient(proxy, provide(staticKey)), "table", storetest.Table, nil, options...)
+		result, err := s.Write(t.Context(), count(t, one))
+		if n, _ := result.Item.Get("n").Int(); err != nil || n != 7 {
+			t.Errorf("%s: Write = %v, %v, want what the other address replies", way, result.Item, err)
+		}
+	}
+}
+
+// withBody returns a request that has a body, be it empty.
+func withBody(r *http.Request) *http.Request {
+	if r.Body != nil {
+		return r
+	}
+	full := *r
+	full.Body = http.NoBody
+	return &full
+}
+
 // In TestWrongChecksum, replies were changed on their way. A write may have happened, and its image is not to be trusted.
 // The SDK by itself would take them, with a warning to its logger.
 func TestWrongChecksum(t *testing.T) {

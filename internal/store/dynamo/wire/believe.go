@@ -93,7 +93,7 @@ func members(object []byte) (names []string) {
 
 // check compares a body with its checksum, if the reply has one. That of a compressed body is left to its reader.
 func check(header http.Header, body []byte) error {
-	text := header.Get("X-Amz-Crc32")
+	text := valueOf(header, "X-Amz-Crc32")
 	if text == "" || compressed(header) {
 		return nil
 	}
@@ -108,7 +108,7 @@ func check(header http.Header, body []byte) error {
 }
 
 func compressed(header http.Header) bool {
-	encoding := header.Get("Content-Encoding")
+	encoding := valueOf(header, "Content-Encoding")
 	return encoding != "" && encoding != "identity"
 }
 

@@ -144,7 +144,7 @@ func TestSignatures(t *testing.T) {
 		if err := own.sign(t.Context(), p, &credentials, &sum, at); err != nil {
 			r.Fatal(err)
 		}
-		if err := v4.NewSigner().SignHTTP(t.Context(), credentials, &theirs.request, hex.EncodeToString(sum[:]), "dynamodb", "us-east-1", at); err != nil {
+		if err := v4.NewSigner().SignHTTP(t.Context(), credentials, theirs.request, hex.EncodeToString(sum[:]), "dynamodb", "us-east-1", at); err != nil {
 			r.Fatal(err)
 		}
 		if got, want := own.request.Header.Get("Authorization"), theirs.request.Header.Get("Authorization"); got != want {

@@ -25,7 +25,7 @@ func (x *exchange) sign(ctx context.Context, p *Path, credentials *aws.Credentia
 		return nil
 	}
 	scope := &x.model.scope
-	err := p.options.HTTPSignerV4.SignHTTP(ctx, *credentials, &x.request, hex.EncodeToString(sum[:]), scope.service, scope.region, at)
+	err := p.options.HTTPSignerV4.SignHTTP(ctx, *credentials, x.request, hex.EncodeToString(sum[:]), scope.service, scope.region, at)
 	if err != nil {
 		return fmt.Errorf("sign http: %w", err)
 	}

@@ -26,7 +26,7 @@ type sighting struct {
 // sightingOf returns the sighting of a reply, which is empty where the reply came from a cache.
 func sightingOf(sent time.Time, reply Reply, header http.Header) sighting {
 	trip := reply.Received.Sub(sent)
-	if reply.Date.IsZero() || header.Get("Age") != "" || trip > maxTrusted {
+	if reply.Date.IsZero() || valueOf(header, "Age") != "" || trip > maxTrusted {
 		return sighting{}
 	}
 	return sighting{reply.Date.Sub(sent.Add(trip / 2)), true}
@@ -34,7 +34,7 @@ func sightingOf(sent time.Time, reply Reply, header http.Header) sighting {
 
 // dateOf returns the time in the header of a reply, zero if it has none.
 func (p *Path) dateOf(header http.Header) time.Time {
-	text := header.Get("Date")
+	text := valueOf(header, "Date")
 	if text == "" {
 		return time.Time{}
 	}
