@@ -62,10 +62,11 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // and the tokens count as taken, see [Stats].UnknownOutcomes. Other errors are the same as for [RateLimiter.Acquire].
 //
 // Over any interval, the admissions of a bucket are at most its capacity plus the refill, plus the refill of [WithFreshness] and of a
-// millisecond. A bucket with waiters may exceed this by the depth of its queue: at most the refill within the longest MaxWait. This
-// happens after cancels and refunds while others sleep, after limits are raised, and in requests of several limits, with parents, or of
-// split buckets. Since the bucket was created, the total never exceeds its capacity plus the refill. If something downstream cannot take
-// more than the capacity, choose a MaxWait in which little is refilled.
+// millisecond. An admission without a wait counts at a time within its call, before it is answered. A bucket with waiters may
+// exceed this by the depth of its queue: at most the refill within the longest MaxWait. This happens after cancels and refunds while others
+// sleep, after limits are raised, and in requests of several limits, with parents, or of split buckets. Since the bucket was created, the
+// total never exceeds its capacity plus the refill. If something downstream cannot take more than the capacity, choose a MaxWait in which
+// little is refilled.
 //
 // A used-up quota gets its tokens when it resets. A caller sleeps until then, up to a second longer, and tries once more. It holds nothing
 // meanwhile, and callers of a quota are served in no particular order. A wait for limits that refill ends before a quota of the same

@@ -249,8 +249,9 @@ of several.
 
 *Before* is the code without [its rules for fleets](design/fleet.md#a-fleet): it advanced on stamps that other processes had moved,
 and split buckets only after throttles and debts. A write unit costs 0.625 USD per million and a read unit 0.125 (us-east-1, on
-demand). *Failed* are requests that got an error other than a rejection. *Over-admitted* are tokens beyond an ideal bucket, which takes
-them when the request is answered, and beyond the refill of the freshness.
+demand). *Failed* are requests that got an error other than a rejection. *Over-admitted* are the most tokens by which an interval exceeds
+an ideal bucket and the refill of the freshness. A request counts if its whole call is within the interval, since it is admitted at a time
+within its call. A request that waits counts when its wait ends.
 
 `
 

@@ -1,7 +1,6 @@
 package scale
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,19 +32,17 @@ type Contest struct {
 // A contest measures a [Contest].
 type contest struct {
 	Ceiling
+	exact     bool
 	wait      time.Duration
 	level     float64
 	at        time.Duration
 	requests  []time.Duration // by how much requests took longer than in the ideal bucket
 	admitted  []int           // measured ones of each process
-	admission []interval
+	admission []admission
 	returned  []givenBack
 	late      time.Duration
 	sum       Contest
 }
-
-// An interval is the time in which a request was admitted: from when it came to when its caller learned of it.
-type interval struct{ from, to time.Duration }
 
 // A givenBack is a number of tokens that were given back at a time.
 type givenBack struct {
@@ -60,8 +57,8 @@ type contested struct {
 	measured  bool
 }
 
-func newContest(c Ceiling, processes int, wait time.Duration) *contest {
-	return &contest{Ceiling: c, wait: wait, level: c.Capacity, admitted: make([]int, processes)}
+func newContest(c Ceiling, processes int, wait time.Duration, exact bool) *contest {
+	return &contest{Ceiling: c, wait: wait, exact: exact, level: c.Capacity, admitted: make([]int, processes)}
 }
 
 // come adds a request to the ideal bucket. A caller that waits gets its token if it flows in in time.
@@ -86,7 +83,7 @@ func (c *contest) come(process int, now time.Duration, measured bool) *contested
 // end counts a request that has ended.
 func (c *contest) end(r *contested, now time.Duration, err error) {
 	if err == nil {
-		c.admission = append(c.admission, interval{r.came, now})
+		c.admission = append(c.admission, admission{r.came, now, 1})
 	}
 	if !r.measured {
 		return
@@ -144,29 +141,15 @@ func (c *contest) consumed(item expr.Item) float64 {
 }
 
 // over returns the most requests by which an interval has more admissions than an ideal bucket, whenever in its interval each of them was
-// admitted. It allows nothing for calls, and what flows in within the freshness. A caller that takes a token too late gives it back, so
-// tokens that are given back within the interval are there for others.
-func (c *contest) over(began time.Time) (most int) {
-	slices.SortFunc(c.admission, func(a, b interval) int { return cmp.Compare(a.to, b.to) })
-	spare := 1e-6 + (&ideal{Ceiling: c.Ceiling}).freshness()
-	for i := range c.admission {
-		from, inside, back, next := c.admission[i].from, 0, 0.0, 0
-		for _, a := range c.admission {
-			if a.from < from {
-				continue
-			}
-			inside++
-			for ; next < len(c.returned) && c.returned[next].at.Sub(began) <= a.to; next++ {
-				if c.returned[next].at.Sub(began) >= from {
-					back += c.returned[next].tokens
-				}
-			}
-			// a caller that waits has its token up to the end of its wait later
-			allowed := c.Capacity + spare + back + c.Rate*(a.to-from).Seconds()
-			most = max(most, inside-int(allowed))
-		}
+// admitted. A caller that takes a token too late gives it back, so tokens that are given back within the interval are there for others. A
+// caller that waits has its token up to the end of its wait later.
+func (c *contest) over(began time.Time) int {
+	all := c.admission
+	for _, r := range c.returned {
+		at := r.at.Sub(began)
+		all = append(all, admission{at, at, -r.tokens})
 	}
-	return most
+	return int(c.beyond(c.burst(all), c.exact))
 }
 
 // The axes of the grid.

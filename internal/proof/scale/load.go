@@ -58,6 +58,7 @@ type Load struct {
 	Parents  map[string]string // of entities that cascade; they are created before
 	Policy   zlimit.FailurePolicy
 	Options  []zlimit.Option
+	Exact    bool // limiters have WithFreshness(0)
 	// Prepare is called with a limiter of its own before the beginning.
 	Prepare func(ctx context.Context, l *zlimit.RateLimiter) error
 	// Starting makes all processes start when the load begins, rather than one after another before it.
@@ -175,13 +176,13 @@ func (l *Load) Run(p Params) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{Load: l, table: table, random: rand.New(rand.NewPCG(p.Seed, 2)), witness: newWitness(l.Ceilings)}
+	f := &fleet{Load: l, table: table, random: rand.New(rand.NewPCG(p.Seed, 2)), witness: newWitness(l.Ceilings, l.Exact)}
 	for _, s := range l.Spans {
 		f.spans = append(f.spans, spanOf{Span: s})
 	}
 	switch {
 	case l.Contest > 0:
-		f.contest = newContest(l.Ceiling, l.Processes, l.Wait)
+		f.contest = newContest(l.Ceiling, l.Processes, l.Wait, l.Exact)
 		table.watch = f.contest.watch
 	case l.Wait > 0:
 		c := ceilingOf(l.Limits[0])
@@ -234,6 +235,9 @@ func (f *fleet) limiter(ctx context.Context, options ...zlimit.Option) (*zlimit.
 	options = append([]zlimit.Option{
 		zlimit.WithPrincipal("scale"), zlimit.WithCallTimeout(2 * time.Second), zlimit.WithTuning(zlimit.Tuning{CacheSize: 20_000}),
 	}, options...)
+	if f.Exact {
+		options = append(options, zlimit.WithFreshness(0))
+	}
 	return zlimit.New(ctx, store.NewHandle(f.table.Client(), false), append(options, f.Options...)...)
 }
 
@@ -436,7 +440,7 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 	defer f.mu.Unlock()
 	if err == nil && !lease.Degraded() {
 		for at := entity; at != ""; at = f.Parents[at] {
-			f.witness.admitted(at, float64(amount), now)
+			f.witness.admitted(at, f.admission(began, now, amount))
 		}
 	}
 	if err == nil && w != nil {
@@ -485,6 +489,14 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 	return err
 }
 
+// admission returns the admission of a call. A caller that waits takes its tokens early, and is admitted when the wait ends.
+func (f *fleet) admission(began, answered time.Time, amount int64) admission {
+	if f.Wait > 0 {
+		began = answered
+	}
+	return admission{began.Sub(f.began), answered.Sub(f.began), float64(amount)}
+}
+
 // settle commits what the request of a lease has used; the lease may be nil.
 func (f *fleet) settle(ctx context.Context, lease *zlimit.Lease, entity string, measured bool) {
 	if lease == nil || f.Actual == 0 {
@@ -497,15 +509,10 @@ func (f *fleet) settle(ctx context.Context, lease *zlimit.Lease, entity string, 
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !measured {
-		return
-	}
-	if err != nil {
+	if err != nil && measured {
 		f.outcome.Unsettled++
 		f.outcome.Errors["settle: "+err.Error()]++
-		return
 	}
-	f.witness.admitted(entity, float64(f.Actual-max(f.Amount, 1)), time.Now())
 }
 
 // isUncounted reports whether the failure policy decided about a request.
@@ -539,7 +546,7 @@ func (f *fleet) finish(ctx context.Context, before Used) {
 	o := &f.outcome
 	o.Seconds = (f.For - f.Settle).Seconds()
 	o.Used = f.table.Used().since(before)
-	o.Over, o.Left = f.witness.over(), f.witness.left()
+	o.Over, o.Left = f.witness.sum()
 	o.Shards = f.shards(ctx, "hot")
 	for i := range f.spans {
 		s := &f.spans[i]

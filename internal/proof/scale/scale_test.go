@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 var (
@@ -63,9 +62,7 @@ func TestScenarios(t *testing.T) {
 			if !strings.Contains(name, *only) {
 				continue
 			}
-			if *exact {
-				c.Load.Options = append(slices.Clone(c.Load.Options), zlimit.WithFreshness(0))
-			}
+			c.Load.Exact = *exact
 			began := time.Now()
 			o := run(t, &c.Load, c.Params)
 			for text, n := range o.Errors {

@@ -11,57 +11,60 @@ type Ceiling struct {
 	Rate     float64 // tokens per second
 }
 
-// A witness compares the answers of callers with ideal buckets. It sees admissions when they are reported, and grants no refill for the
-// time that reporting takes. It does not know items and stamps.
+// A witness compares the answers of callers with ideal buckets. It knows when a call began and when it was answered, and nothing of items
+// and stamps.
 type witness struct {
-	ceilings map[string]*ideal
+	ceilings map[string]*admissions
+	exact    bool // stamps are never left alone beside a full limit
 }
 
-// An ideal bucket is refilled exactly.
-type ideal struct {
+// admissions has the admissions of an entity beside its ceiling.
+type admissions struct {
 	Ceiling
-	level, lowest float64
-	at            time.Time
+	all []admission
 }
 
-func newWitness(ceilings map[string]Ceiling) *witness {
-	w := &witness{map[string]*ideal{}}
+func newWitness(ceilings map[string]Ceiling, exact bool) *witness {
+	w := &witness{map[string]*admissions{}, exact}
 	for entity, c := range ceilings {
-		w.ceilings[entity] = &ideal{Ceiling: c, level: c.Capacity, lowest: c.Capacity}
+		w.ceilings[entity] = &admissions{Ceiling: c}
 	}
 	return w
 }
 
-// admitted takes the admitted amounts of an entity.
-func (w *witness) admitted(entity string, tokens float64, now time.Time) {
-	b := w.ceilings[entity]
-	if b == nil {
-		return
+// admitted notes an admission of an entity, unless it has no ceiling.
+func (w *witness) admitted(entity string, a admission) {
+	if b := w.ceilings[entity]; b != nil {
+		b.all = append(b.all, a)
 	}
-	if !b.at.IsZero() {
-		b.level = min(b.Capacity, b.level+b.Rate*now.Sub(b.at).Seconds())
-	}
-	b.at = now
-	b.level -= tokens
-	b.lowest = min(b.lowest, b.level)
 }
 
-// over returns the tokens that were admitted beyond the ceilings and the refill of the freshness.
-func (w *witness) over() (tokens int64) {
+// sum returns the tokens that were admitted beyond the ceilings and what they spare, rounded up. It also returns the least that an ideal
+// bucket had left, as a part of its capacity.
+func (w *witness) sum() (over int64, left float64) {
+	left = 1
 	for _, b := range w.ceilings {
-		tokens += int64(max(0, math.Ceil(-b.lowest-b.freshness())))
+		most := b.burst(b.all)
+		over += b.beyond(most, w.exact)
+		left = min(left, 1-most/b.Capacity)
 	}
-	return tokens
+	return over, left
 }
 
-// freshness returns what flows in within the default of [zlimit.WithFreshness].
-func (b *ideal) freshness() float64 { return min(b.Capacity/100, b.Rate) }
+// beyond returns by how many tokens, rounded up, a burst exceeds the capacity and what may be admitted on top of it.
+func (c Ceiling) beyond(burst float64, exact bool) int64 {
+	return int64(max(0, math.Ceil(burst-c.Capacity-c.spare(exact))))
+}
 
-// left returns the least that an ideal bucket had left, as a part of its capacity.
-func (w *witness) left() float64 {
-	least := 1.0
-	for _, b := range w.ceilings {
-		least = min(least, b.lowest/b.Capacity)
+// clockTick is the resolution of the clock of a bucket: a reading is up to that much before the time.
+const clockTick = time.Millisecond
+
+// spare returns what may be admitted beyond an ideal bucket: what flows in within the default of [zlimit.WithFreshness] and within the
+// resolution of clocks, and a thousandth of a token, the unit of balances. Exact limits have no freshness.
+func (c Ceiling) spare(exact bool) float64 {
+	spare := c.Rate*clockTick.Seconds() + 1e-3
+	if !exact {
+		spare += min(c.Capacity/100, c.Rate)
 	}
-	return least
+	return spare
 }
