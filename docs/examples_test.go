@@ -16,17 +16,16 @@ import (
 
 // withoutExample are the functions and methods that need no example, and why.
 var withoutExample = map[string]string{
-	"quota.NewWithSQLiteConfig":     "is as NewWithSQLite and NewWithConfig",
-	"quota.NewWithStore":            "is for stores of one's own, of which package quotasqlite is the example",
-	"quota.Refusal":                 "is for stores of one's own",
-	"quota.RegisterSQLite":          "is called by package quotasqlite",
-	"quota.Reservation.Request":     "returns what was passed to Reserve",
-	"quota.State.Validate":          "is for stores of one's own",
-	"quota.ValidateName":            "is for stores of one's own",
-	"zlimit.Amounts.AppendAmounts":  "is called by the limiter",
-	"zlimit.Summary.Limit":          "is as Statuses.Limit",
-	"zlimit.UsageService.Snapshots": "yields what an aggregator has written",
-	"zlimit.UsageService.Summary":   "sums up what an aggregator has written",
+	"quota.NewWithSQLiteConfig":    "is as NewWithSQLite and NewWithConfig",
+	"quota.NewWithStore":           "is for stores of one's own, of which package quotasqlite is the example",
+	"quota.Refusal":                "is for stores of one's own",
+	"quota.RegisterSQLite":         "is called by package quotasqlite",
+	"quota.Reservation.Request":    "returns what was passed to Reserve",
+	"quota.State.Validate":         "is for stores of one's own",
+	"quota.ValidateName":           "is for stores of one's own",
+	"zlimit.Amounts.AppendAmounts": "is called by the limiter",
+	"zlimit.Summary.Limit":         "is as Statuses.Limit",
+	"zlimit.UsageService.Summary":  "sums up what an aggregator has written",
 }
 
 // interfaces are methods that the standard library calls.

@@ -22,6 +22,7 @@ var packages = map[string]string{
 	"dynamodb":   "github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	"errors":     "errors",
 	"fmt":        "fmt",
+	"hindsight":  module + "/zlimit/hindsight",
 	"http":       "net/http",
 	"httptest":   "net/http/httptest",
 	"json":       "encoding/json",

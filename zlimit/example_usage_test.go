@@ -3,8 +3,10 @@ package zlimit_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -242,4 +244,49 @@ func ExampleUsageService_Forecast() {
 	// 2026-03-16 true
 	// 500 true
 	// 0 <nil>
+}
+
+// The rates of the last week: as much on each day, since it is too little for a pattern of weekdays.
+func ExampleWeekdayRates() {
+	rates := zlimit.WeekdayRates([]float64{10, 20, 30}, time.Friday)
+	fmt.Println(rates[time.Saturday], rates[time.Monday])
+	// Output: 20 20
+}
+
+// Usage of a day in the past, in a store whose changes have that time.
+func ExampleMemoryAt() {
+	ctx, cancel := context.WithCancel(context.Background())
+	now := func() time.Time { return time.Date(2026, time.March, 5, 10, 20, 0, 0, time.UTC) }
+	store, err := zlimit.MemoryAt(now)
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	limiter, err := zlimit.New(ctx, store, zlimit.WithClock(now))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	counting, err := aggregator.New(store, aggregator.WithClock(now), aggregator.WithPoll(time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = counting.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	for len(counting.Status().Partitions) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = limiter.Acquire(ctx, zlimit.Request{
+		Entity: "acme", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 3}, Limits: []zlimit.Limit{zlimit.PerDay("rpd", 100)},
+	})
+	q := zlimit.UsageQuery{Entity: "acme", Window: zlimit.WindowHourly, From: now().Add(-time.Hour), To: now()}
+	for counted := false; !counted; time.Sleep(time.Millisecond) {
+		for s, err := range limiter.Usage.Snapshots(ctx, q) {
+			fmt.Println(s.Start, s.Consumed["rpd"], err)
+			counted = true
+		}
+	}
+	// Output: 2026-03-05 10:00:00 +0000 UTC 3 <nil>
 }

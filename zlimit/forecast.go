@@ -214,3 +214,14 @@ func (h *history) forecast(s *Status, now time.Time) Forecast {
 	}
 	return f
 }
+
+// WeekdayRates returns how much is consumed on each weekday, by its number, from amounts of days in a row, of which the last one is of a weekday. It
+// is the rate of [UsageService.Forecast] for amounts that a program has added up itself, such as sums over several entities: the average of
+// the last seven days, with a part of its own for each weekday if that fits the last of at least three weeks better. It makes no call.
+func WeekdayRates(days []float64, last time.Weekday) (rates [7]float64) {
+	rate := forecast.Fit(days, last)
+	for d := range rates {
+		rates[d] = rate.On(time.Weekday(d))
+	}
+	return rates
+}

@@ -49,8 +49,15 @@ const sqliteMissing = `the program does not link the SQLite store: add import _ 
 const dynamoMissing = `the program does not link the DynamoDB store: add import _ "github.com/zlimit/zlimit-go/zlimit/dynamo"`
 
 // Memory returns a store in the memory of this process.
-func Memory() (Store, error) {
-	s, err := memory.New(layout.Table)
+func Memory() (Store, error) { return openMemory() }
+
+// MemoryAt is [Memory] with a clock, by which changes have their time. An aggregator counts usage by that time, so limiters and aggregators on
+// the store take the same clock: a test or a simulation has usage of any day. Changes that are a day old by the clock are forgotten. The clock
+// must be safe for concurrent use.
+func MemoryAt(now func() time.Time) (Store, error) { return openMemory(memory.Clock(now)) }
+
+func openMemory(opts ...memory.Option) (Store, error) {
+	s, err := memory.New(layout.Table, opts...)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
 	}

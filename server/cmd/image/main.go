@@ -23,7 +23,6 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/zlimit/zlimit-go/internal/tool/materials"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -91,8 +90,10 @@ func (b *builder) build(ctx context.Context, p oci.Platform) (binary, modules []
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("go build: %w\n%s", err, output)
 	}
-	if modules, err = materials.List(program, "v"+zlimit.Version, path); err != nil {
-		return nil, nil, err
+	list := exec.CommandContext(ctx, "go", "run", "github.com/zlimit/zlimit-go/internal/tool/materials/list", program, "v"+zlimit.Version, path)
+	list.Stderr = os.Stderr
+	if modules, err = list.Output(); err != nil {
+		return nil, nil, fmt.Errorf("list the modules: %w", err)
 	}
 	binary, err = os.ReadFile(path)
 	return binary, modules, err

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A turnFunc turns the switch of a level.
@@ -24,7 +24,7 @@ func (h *handler) turn(turn turnFunc, serves bool) func(*call) (any, error) {
 		at, err := c.level()
 		at.Resource = cmp.Or(at.Resource, narrower.Resource)
 		if err == nil && serves {
-			err = successor.CheckServe(c.r.Context(), c.limiter, at.Entity)
+			err = rotation.CheckServe(c.r.Context(), c.limiter, at.Entity)
 		}
 		if err != nil {
 			return nil, err
@@ -49,7 +49,7 @@ func (h *handler) setParent(c *call, q *struct{ Parent string }) (any, error) {
 	}
 	for _, entity := range []string{at.Entity, q.Parent} {
 		if err == nil {
-			err = successor.CheckLimits(c.r.Context(), c.limiter, entity)
+			err = rotation.CheckLimits(c.r.Context(), c.limiter, entity)
 		}
 	}
 	if err != nil {
@@ -87,5 +87,5 @@ func (c *call) operation(entity string, id *string) error {
 	if err := c.mayName(entity); err != nil {
 		return err
 	}
-	return successor.CheckBucket(c.r.Context(), c.limiter, entity)
+	return rotation.CheckBucket(c.r.Context(), c.limiter, entity)
 }

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A storedLevel is the reply to a call about stored limits.
@@ -98,7 +98,7 @@ func (c *call) updates() (func(change func(stored *zlimit.Config)) error, error)
 	}
 	check, err := c.condition()
 	return func(change func(stored *zlimit.Config)) error {
-		if err := successor.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
+		if err := rotation.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
 			return err
 		}
 		return c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {

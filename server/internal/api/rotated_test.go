@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // TestRotated changes an entity that has a new ID: what has no effect, or lets both IDs spend the budget, is refused with the new ID.
 func TestRotated(t *testing.T) {
 	s := newService(t)
-	for id, metadata := range map[string]map[string]string{"tb": {successor.ToKey: "tb-x"}, "tb-x": {successor.FromKey: "tb"}, "key": nil} {
+	for id, metadata := range map[string]map[string]string{"tb": {rotation.ToKey: "tb-x"}, "tb-x": {rotation.FromKey: "tb"}, "key": nil} {
 		check.Call(s.limiter.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})).Must(t, "Entities.Create()")
 	}
 	check.Call(s.limiter.Limits.Disable(t.Context(), zlimit.Level{Entity: "tb"}, nil)).Must(t, "Limits.Disable()")

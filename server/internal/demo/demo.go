@@ -15,9 +15,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/aggregator"
-	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -96,12 +93,14 @@ func Start(ctx context.Context, o Options) (*Demo, error) {
 
 func (d *Demo) begin(ctx context.Context, o Options) error {
 	// Usage follows the time of each change, so the history needs a store whose clock is the demo's.
-	s, err := memory.New(layout.Table, memory.Clock(d.clock.Now))
-	if err != nil {
+	var err error
+	if d.store, err = zlimit.MemoryAt(d.clock.Now); err != nil {
 		return err
 	}
-	d.store = store.NewHandle(s, true)
-	if err := s.Setup(ctx); err != nil {
+	d.Recent, d.open = page.NewRecent(d.clock.Now), token.NewOpen(d.clock.Now)
+	d.Limiter, err = zlimit.New(ctx, d.store, zlimit.WithClock(d.clock.Now), zlimit.WithObserver(d.Recent.Observe),
+		zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithRejectionCache(0), zlimit.WithFreshness(0))
+	if err != nil {
 		return err
 	}
 	a, err := aggregator.New(d.store, aggregator.WithPoll(2*time.Millisecond), aggregator.WithClock(d.clock.Now), aggregator.WithoutTending())
@@ -118,12 +117,6 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return err
 		}
-	}
-	d.Recent, d.open = page.NewRecent(d.clock.Now), token.NewOpen(d.clock.Now)
-	d.Limiter, err = zlimit.New(ctx, d.store, zlimit.WithClock(d.clock.Now), zlimit.WithObserver(d.Recent.Observe),
-		zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithRejectionCache(0), zlimit.WithFreshness(0))
-	if err != nil {
-		return err
 	}
 	if err := yaml.Unmarshal(text, &d.company); err != nil {
 		return err

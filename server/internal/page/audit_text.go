@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // A change is an audit event as a sentence: subject, what happened to it, and by whom.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.

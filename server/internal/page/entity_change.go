@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // changeEntity is a dangerous change of an entity, whose name the form must repeat.
@@ -27,9 +27,9 @@ func (p *page) changeEntity(ctx context.Context, r *http.Request, _ User) (view,
 	var err error
 	switch do { // an entity with a new ID is refused what has no effect, or gives both IDs the budget
 	case "bypass", "enable":
-		err = successor.CheckServe(ctx, p.Limiter, at.Entity)
+		err = rotation.CheckServe(ctx, p.Limiter, at.Entity)
 	case "reset", "topup":
-		err = successor.CheckBucket(ctx, p.Limiter, at.Entity)
+		err = rotation.CheckBucket(ctx, p.Limiter, at.Entity)
 	}
 	if err == nil {
 		err = p.change(ctx, at, form, do)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // functions are what templates call beside fields and methods. Numbers may be of any type.

@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 const mostLimits = 16
@@ -118,7 +118,7 @@ func (p *page) saveLimits(ctx context.Context, r *http.Request, _ User) (view, e
 	if err != nil {
 		return p.again(ctx, at, text, err)
 	}
-	if err := successor.CheckLimits(ctx, p.Limiter, at.Entity); errors.As(err, new(*zlimit.ValidationError)) {
+	if err := rotation.CheckLimits(ctx, p.Limiter, at.Entity); errors.As(err, new(*zlimit.ValidationError)) {
 		return p.again(ctx, at, text, err)
 	} else if err != nil {
 		return view{}, err

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // TestChangesOfARotatedID changes an entity that has a new ID on the page: only a suspension is done.
 func TestChangesOfARotatedID(t *testing.T) {
 	v := visit(t)
 	v.signIn(t, "admin")
-	for id, metadata := range map[string]map[string]string{"tb": {successor.ToKey: "tb-x"}, "tb-x": {successor.FromKey: "tb"}} {
+	for id, metadata := range map[string]map[string]string{"tb": {rotation.ToKey: "tb-x"}, "tb-x": {rotation.FromKey: "tb"}} {
 		check.Call(v.limiter.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})).Must(t, "Entities.Create()")
 	}
 	post := func(path string, form url.Values) (int, string) {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // TestSentences writes each sentence of the templates in each of its forms.
@@ -42,7 +42,7 @@ func TestSentences(t *testing.T) {
 	}
 	budget := &ledger{Budget: 200e9, Ends: now.AddDate(0, 0, 2), Forecast: zlimit.Forecast{UsedUp: later}}
 	asked := func(a hindsight.Answer, refused bool, first *refusedThen) *whyBody {
-		return &whyBody{Line: &hindsight.Line{Answer: a}, ID: "ann", Resource: "gpt", Refused: refused, First: first, at: now, end: now.Add(time.Minute), now: now}
+		return &whyBody{Explanation: &hindsight.Explanation{Answer: a}, ID: "ann", Resource: "gpt", Refused: refused, First: first, at: now, end: now.Add(time.Minute), now: now}
 	}
 	then := &refusedThen{hindsight.Refused{Rejection: zlimit.Rejection{LimitEntity: "acme", LimitResource: "models", Limit: "tpm", Count: 2, AtLeast: 1, AtMost: 3}, Minute: now, Until: now.Add(time.Minute)}}
 	off := &hindsight.Switch{Level: hindsight.Level{At: zlimit.Level{Entity: "acme"}}}

@@ -5,9 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/forecast"
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 const (
@@ -154,12 +153,12 @@ func (b *ledger) extend(q *usageQuery) {
 		return
 	}
 	weekday := func(day int) time.Weekday { return q.From.AddDate(0, 0, day-b.offset).Weekday() }
-	fit := forecast.Fit(b.Total[first:today], weekday(today-1))
+	rates := zlimit.WeekdayRates(b.Total[first:today], weekday(today-1))
 	scale := 1.0
-	if b.Forecast.PerDay > 0 && fit.PerDay() > 0 { // the forecast of the budget has the level, and this one the shape
-		scale = b.Forecast.PerDay / fit.PerDay()
+	if perDay := sum(rates[:]) / 7; b.Forecast.PerDay > 0 && perDay > 0 { // the forecast of the budget has the level, and this one the shape
+		scale = b.Forecast.PerDay / perDay
 	}
-	rate := func(day int) float64 { return scale * fit.On(weekday(day)) }
+	rate := func(day int) float64 { return scale * rates[weekday(day)] }
 	variance := 0.0
 	for day := first; day < today; day++ {
 		d := b.Total[day] - rate(day)

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // A whatIfBody is the screen that answers what another limit would have done.

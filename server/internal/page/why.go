@@ -10,22 +10,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // A whyBody is the screen that answers why an entity was refused at a time.
 type whyBody struct {
-	*hindsight.Line
+	*hindsight.Explanation
 
 	ID, Resource, Within string
-	Input, Asked         string             // the time, for the form and as it was given
+	Input, Text          string             // the time, for the form and as it was given
 	Rows                 []hindsight.Moment // with the time in question, which is nothing else
 	Refused              bool               // the limit of First did
 	First                *refusedThen       // or the nearest
 	Others               int64              // refusals at the time by other limits
 	Then                 template.HTML      // what the limit was
-	Cut                  []string
 
 	at, end time.Time // the time, and the end of its minute if no second was asked for
 	within  time.Duration
@@ -55,20 +54,13 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return view{}, err
 	}
 	v := view{Body: b}
-	past := hindsight.New(p.Limiter, b.Resource)
-	b.Line, err = past.Line(ctx, hindsight.Question{Entity: b.ID, At: b.at, End: b.end, From: b.at.Add(-b.within), To: b.at.Add(b.within), Now: b.now})
-	if err != nil {
+	q := hindsight.Question{Entity: b.ID, Resource: b.Resource, At: b.at, End: b.end, From: b.at.Add(-b.within), To: b.at.Add(b.within), Now: b.now}
+	if b.Explanation, err = hindsight.Explain(ctx, p.Limiter, q); err != nil {
 		return v, err
 	}
-	b.Cut = past.Cut()
-	order := b.at
-	if b.end.After(b.at) {
-		order = hindsight.EndOfMinute(b.at)
-	}
-	at, _ := slices.BinarySearchFunc(b.Moments, order, func(m hindsight.Moment, t time.Time) int { return cmp.Or(m.Order().Compare(t), -1) })
-	b.Rows = slices.Insert(b.Moments, at, hindsight.Moment{Time: b.at})
+	b.Rows = slices.Insert(b.Moments, b.Asked, hindsight.Moment{Time: b.at})
 	a := &b.Answer
-	switch b.Refused = a.ByLimit() || len(a.During) > 0 && a.Off == nil; {
+	switch b.Refused = a.ByLimit(); {
 	case b.Refused:
 		b.First = &refusedThen{a.During[0]}
 		for i := range a.During[1:] {
@@ -79,9 +71,8 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 	default:
 		return v, nil
 	}
-	then, err := past.Then(ctx, b.words(template.HTMLEscapeString), &b.First.Refused, b.at, b.now)
-	b.Then = template.HTML(then) //nolint:gosec // the words are escaped
-	return v, err
+	b.Then = template.HTML(b.words(template.HTMLEscapeString).Then(&b.First.Refused)) //nolint:gosec // the words are escaped
+	return v, nil
 }
 
 // whyBody reads the question.
@@ -108,7 +99,7 @@ func (p *page) whyBody(ctx context.Context, r *http.Request) (*whyBody, error) {
 	}
 	b.Input = b.at.Format("2006-01-02 15:04")
 	reach, err := reachOf(around, values, "within", around[0].Key)
-	b.within, b.Within, b.Asked = reach.d, reach.Key, cmp.Or(values.Get("at"), b.Input)
+	b.within, b.Within, b.Text = reach.d, reach.Key, cmp.Or(values.Get("at"), b.Input)
 	return b, err
 }
 

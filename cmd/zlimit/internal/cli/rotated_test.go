@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // guarded are the commands that change an entity, each with the arguments that name ID. They refuse an entity that has a new ID, and one that is
@@ -66,8 +66,8 @@ func TestCommandsOfRotatedEntity(t *testing.T) {
 	l := check.Call(zlimit.Open(t.Context(), dsn, zlimit.WithSetup())).Must(t, "zlimit.Open()")
 	defer l.Close()
 	for id, metadata := range map[string]map[string]string{
-		"old": {successor.ToKey: "next"}, "next": {successor.FromKey: "old"}, "key": nil,
-		"former": {successor.ToKey: "coming"}, "coming": {successor.FromKey: "former", successor.StageKey: "closing"},
+		"old": {rotation.ToKey: "next"}, "next": {rotation.FromKey: "old"}, "key": nil,
+		"former": {rotation.ToKey: "coming"}, "coming": {rotation.FromKey: "former", rotation.StageKey: "closing"},
 	} {
 		check.Call(l.Entities.Create(t.Context(), zlimit.Entity{ID: id, Metadata: metadata})).Must(t, "Entities.Create()")
 		limits := []zlimit.Limit{zlimit.PerMonth("usd", 5), zlimit.PerMinute("rpm", 5)}

@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// claim notes the new ID in the record of the old entity, before anything else is written: an entity has one successor. It makes the record
+// claim notes the new ID in the record of the old entity, before anything else is written: an entity has one rotation. It makes the record
 // of an entity that has none. Of two concurrent rotations, one finds the note of the other one.
 func (r *rotator) claim(ctx context.Context) (err error) {
 	for {
@@ -42,7 +42,7 @@ func (r *rotator) claim(ctx context.Context) (err error) {
 	}
 }
 
-// unclaimed returns an error if the old entity has another successor.
+// unclaimed returns an error if the old entity has another rotation.
 func (r *rotator) unclaimed() error {
 	to := r.old.Metadata[ToKey]
 	if to == "" || to == r.done.To {

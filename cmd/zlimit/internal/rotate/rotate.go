@@ -15,15 +15,15 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/hooks"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // Names of metadata.
 const (
-	ToKey    = successor.ToKey
-	FromKey  = successor.FromKey
-	StageKey = successor.StageKey
+	ToKey    = rotation.ToKey
+	FromKey  = rotation.FromKey
+	StageKey = rotation.StageKey
 	// ChargesKey is of the new entity: what it had less than its limits begin with, for each run to report.
 	ChargesKey = "rotation_charges"
 	// TimesKey is of the new entity: when all processes know of the rotation, for each run to report.
@@ -36,11 +36,11 @@ const (
 
 // The stages, in their order.
 const (
-	stageCopying = "copying"              // the new entity has no parent yet
-	stageClosing = "closing"              // buckets of both entities refuse requests, and the old entity is suspended
-	stageFormer  = "charging"             // of an earlier version: what comes before joining is done, and joining may follow
-	stageJoining = "joining"              // parent and children move to the new one
-	stageOpening = successor.StageOpening // the new one gets limits, balances and switches, and serves requests
+	stageCopying = "copying"             // the new entity has no parent yet
+	stageClosing = "closing"             // buckets of both entities refuse requests, and the old entity is suspended
+	stageFormer  = "charging"            // of an earlier version: what comes before joining is done, and joining may follow
+	stageJoining = "joining"             // parent and children move to the new one
+	stageOpening = rotation.StageOpening // the new one gets limits, balances and switches, and serves requests
 )
 
 // A Rotation is what a run has done, or what it would do.
@@ -159,10 +159,10 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 		return r, &zlimit.ValidationError{Field: "new entity", Value: to, Reason: "must be another one than the old entity"}
 	}
 	var err error
-	if r.old, err = successor.Record(ctx, l, from); err != nil {
+	if r.old, err = record(ctx, l, from); err != nil {
 		return r, err
 	}
-	if r.new, err = successor.Record(ctx, l, to); err != nil {
+	if r.new, err = record(ctx, l, to); err != nil {
 		return r, err
 	}
 	if r.recorded = r.old.ID != ""; !r.recorded {
@@ -192,13 +192,22 @@ func begin(ctx context.Context, l *zlimit.RateLimiter, from, to string, report f
 	return r, r.recall()
 }
 
+// record returns the record of an entity; the zero entity if it has none.
+func record(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
+	found, err := l.Entities.Get(ctx, id)
+	if errors.Is(err, zlimit.ErrEntityNotFound) {
+		return zlimit.Entity{}, nil
+	}
+	return found, err
+}
+
 // met reports whether another run of the rotation has begun since this one has read the records of both entities.
 func (r *rotator) met(ctx context.Context) (bool, error) {
 	if r.old.Metadata[ToKey] == "" {
-		old, err := successor.Record(ctx, r.l, r.done.From)
+		old, err := record(ctx, r.l, r.done.From)
 		return old.Metadata[ToKey] == r.done.To, err
 	}
-	e, err := successor.Record(ctx, r.l, r.done.To)
+	e, err := record(ctx, r.l, r.done.To)
 	return e.Metadata[FromKey] == r.done.From, err
 }
 

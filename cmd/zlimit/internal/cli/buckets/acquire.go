@@ -17,8 +17,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // AcquireCommand returns the command acquire.
@@ -348,7 +348,7 @@ usage have what the period began with.`,
 func available(ctx context.Context, l *zlimit.RateLimiter, q zlimit.AvailableQuery) (found availability, err error) {
 	found = availability{Entity: q.Entity, Resource: q.Resource, Source: "request"}
 	if found.Limits, err = l.Available(ctx, q); err != nil {
-		return found, successor.Explain(ctx, l, err)
+		return found, rotation.Explain(ctx, l, err)
 	}
 	found.Least = leastOf(found.Limits)
 	if len(q.Limits) > 0 {

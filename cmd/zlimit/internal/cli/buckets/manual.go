@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 func resetCommand(sh *shell.Shell) *cobra.Command {
@@ -63,7 +63,7 @@ audit event for each bucket says who did it.`,
 			r.Entity, r.Resource = args[0], args[1]
 			charged := ""
 			reset := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
-				if err := successor.CheckBucket(ctx, l, r.Entity); err != nil {
+				if err := rotation.CheckBucket(ctx, l, r.Entity); err != nil {
 					return zlimit.BucketChange{}, err
 				}
 				made, err := l.Limits.Reset(ctx, r)
@@ -109,7 +109,7 @@ func resetAll(ctx context.Context, sh *shell.Shell, r zlimit.ResetRequest, yes b
 		return err
 	}
 	if _, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
-		return struct{}{}, successor.CheckBucket(ctx, l, r.Entity)
+		return struct{}{}, rotation.CheckBucket(ctx, l, r.Entity)
 	}); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ says who did it.`,
 				}
 			}
 			topUp := func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.BucketChange, error) {
-				if err := successor.CheckBucket(ctx, l, r.Entity); err != nil {
+				if err := rotation.CheckBucket(ctx, l, r.Entity); err != nil {
 					return zlimit.BucketChange{}, err
 				}
 				return l.Limits.TopUp(ctx, r)

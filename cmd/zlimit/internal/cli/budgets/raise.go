@@ -3,6 +3,7 @@ package budgets
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A topUp gives a running period what a raised budget adds to the next one alone.
@@ -69,8 +70,8 @@ func beganWith(ctx context.Context, l *zlimit.RateLimiter, at zlimit.Level, s *z
 		return false
 	}
 	if at.Entity != "" {
-		e, err := successor.Record(ctx, l, at.Entity)
-		if err != nil || e.Metadata[successor.FromKey] != "" && e.CreatedAt.After(since) { // its period began with the budget of its former ID
+		e, err := l.Entities.Get(ctx, at.Entity)
+		if err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) || e.Metadata[rotation.FromKey] != "" && e.CreatedAt.After(since) { // its period began with the budget of its former ID
 			return false
 		}
 	}

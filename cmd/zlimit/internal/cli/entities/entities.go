@@ -16,8 +16,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // Command returns the command entity.
@@ -74,7 +74,7 @@ shown.`,
 				return err
 			}
 			created, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
-				if err := successor.CheckLimits(ctx, l, e.ParentID); err != nil {
+				if err := rotation.CheckLimits(ctx, l, e.ParentID); err != nil {
 					return zlimit.Entity{}, err
 				}
 				if ensure {
@@ -144,15 +144,15 @@ move changes.`,
 					return shell.Usagef("entity update: --without %s and --metadata %s exclude each other", key, key)
 				}
 			}
-			release := slices.Contains(without, successor.ToKey) // the ID that a rotation has claimed
+			release := slices.Contains(without, rotation.ToKey) // the ID that a rotation has claimed
 			for _, key := range slices.Concat(without, slices.Sorted(maps.Keys(given))) {
-				if successor.IsKey(key) && (!release || key != successor.ToKey) {
+				if rotation.IsKey(key) && (!release || key != rotation.ToKey) {
 					return shell.Usagef("entity update: metadata %s is what entity rotate keeps of a rotation, and not to be changed", key)
 				}
 			}
 			updated, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (e zlimit.Entity, err error) {
 				if release {
-					if err := successor.CheckRelease(ctx, l, args[0]); err != nil {
+					if err := rotation.CheckRelease(ctx, l, args[0]); err != nil {
 						return e, err
 					}
 				}
@@ -317,7 +317,7 @@ it again: the record goes last.`,
 		Args: shell.Takes("ENTITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			inv, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (inventory, error) {
-				if err := successor.CheckDelete(ctx, l, args[0]); err != nil {
+				if err := rotation.CheckDelete(ctx, l, args[0]); err != nil {
 					return inventory{}, err
 				}
 				return inventoryOf(ctx, l, args[0])

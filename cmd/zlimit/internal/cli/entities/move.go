@@ -8,8 +8,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 type moved struct {
@@ -42,7 +42,7 @@ process immediately. If the command is interrupted, run it again.`,
 			}
 			report, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SwitchReport, error) {
 				for _, entity := range []string{args[0], parent} {
-					if err := successor.CheckLimits(ctx, l, entity); err != nil {
+					if err := rotation.CheckLimits(ctx, l, entity); err != nil {
 						return zlimit.SwitchReport{}, err
 					}
 				}

@@ -44,7 +44,7 @@ An interrupted run is finished by the same command, with what OLD has by then:
 limits, top-ups and resets of OLD meanwhile hold for NEW. What was changed of
 NEW before is replaced, and printed. Once it is done, the command checks that
 OLD is still suspended, and suspends it again. Metadata names OLD as
-rotated_from of NEW, and NEW as rotated_to of OLD: an entity has one successor.
+rotated_from of NEW, and NEW as rotated_to of OLD: an entity has one rotation.
 
 Usage of the past stays with OLD, which keeps its record and its parent. What
 NEW has less from the beginning is no usage: a bill of both has each request

@@ -9,8 +9,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/deploy/provision"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // rotated returns a line for each level that a plan sets and that has no effect, since its entity was rotated. It reads the record of each entity
@@ -26,7 +26,7 @@ func rotated(ctx context.Context, l *zlimit.RateLimiter, plan *provision.Plan) (
 		reason, asked := known[at.Entity]
 		if !asked {
 			var invalid *zlimit.ValidationError
-			err := successor.CheckLimits(ctx, l, at.Entity)
+			err := rotation.CheckLimits(ctx, l, at.Entity)
 			if errors.As(err, &invalid) {
 				reason = invalid.Reason
 			} else if err != nil {

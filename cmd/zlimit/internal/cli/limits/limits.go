@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // Command returns the command limits.
@@ -187,7 +187,7 @@ zlimit limits --help.`,
 			var left []string
 			had := false
 			changes, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]budgets.Change, error) {
-				if err := successor.CheckLimits(ctx, l, at.Entity); err != nil {
+				if err := rotation.CheckLimits(ctx, l, at.Entity); err != nil {
 					return nil, err
 				}
 				return withBudgets(ctx, sh, l, at.Level, len(want.Limits) > 0, func() error {
@@ -317,7 +317,7 @@ misspelt name is noticed; with --if-present it does not.`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
-				if err := successor.CheckLimits(ctx, l, at.Entity); err != nil {
+				if err := rotation.CheckLimits(ctx, l, at.Entity); err != nil {
 					return struct{}{}, err
 				}
 				if stored, err := l.Limits.Get(ctx, at.Level); err != nil {

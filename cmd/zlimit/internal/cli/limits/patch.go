@@ -7,8 +7,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // An edit changes single limits of a level.
@@ -75,7 +75,7 @@ func editCommand(sh *shell.Shell, what, usage string, parse func([]string) (edit
 			return err
 		}
 		stored, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (level, error) {
-			if err := successor.CheckLimits(ctx, l, at.Entity); err != nil {
+			if err := rotation.CheckLimits(ctx, l, at.Entity); err != nil {
 				return level{}, err
 			}
 			changes, err := withBudgets(ctx, sh, l, at.Level, true, func() error { return change(ctx, l.Limits, at.Level) })

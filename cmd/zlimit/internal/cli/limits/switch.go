@@ -8,8 +8,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A turn is a change of the switch of a level.
@@ -66,7 +66,7 @@ by a scan of the whole table, at half a read unit for 4 KB.`,
 			marked := 0
 			report, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SwitchReport, error) {
 				if to != zlimit.SwitchDisabled && !rotated {
-					if err := successor.CheckServe(ctx, l, at.Entity); err != nil {
+					if err := rotation.CheckServe(ctx, l, at.Entity); err != nil {
 						return zlimit.SwitchReport{}, err
 					}
 				}

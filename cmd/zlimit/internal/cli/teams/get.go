@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A team is what team get shows.
@@ -124,7 +124,7 @@ func read(ctx context.Context, l *zlimit.RateLimiter, id string) (team, error) {
 	if err != nil {
 		return t, err
 	}
-	t.Rotated = record.Metadata[successor.ToKey]
+	t.Rotated = record.Metadata[rotation.ToKey]
 	models, err := narrower(ctx, l)
 	if err != nil {
 		return t, err

@@ -11,8 +11,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // Command returns the command team.
@@ -160,7 +160,7 @@ func (c *change) check(cmd *cobra.Command) error {
 // make does the change, once it is known that nothing stands in its way. It returns what becomes of budgets that were there before.
 func (c *change) make(ctx context.Context, l *zlimit.RateLimiter) (changes []changed, err error) {
 	for _, entity := range append([]string{c.team}, c.keys...) {
-		if err := successor.CheckLimits(ctx, l, entity); err != nil {
+		if err := rotation.CheckLimits(ctx, l, entity); err != nil {
 			return nil, err
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/budgets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/hindsight"
-	"github.com/zlimit/zlimit-go/internal/successor"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A Moment is something on the time line of an entity and a resource.
@@ -32,17 +32,9 @@ type Moment struct {
 	Count  int64  `json:"count,omitzero"`
 }
 
-// order is the time that moments are in the order of.
-func (m *Moment) order() time.Time {
-	if m.Kind == kindRejected || m.Kind == kindAsked && m.Time.Equal(m.Time.Truncate(time.Minute)) {
-		return hindsight.EndOfMinute(m.Time)
-	}
-	return m.Time
-}
-
 // when writes the time: rejections are of a minute, without seconds.
 func (m *Moment) when() string {
-	if !m.order().Equal(m.Time) {
+	if m.Kind == kindRejected || m.Kind == kindAsked && m.Time.Equal(m.Time.Truncate(time.Minute)) {
 		return m.Time.UTC().Format("2006-01-02 15:04")
 	}
 	return m.Time.UTC().Format(time.DateTime)
@@ -67,6 +59,8 @@ type TimeLine struct {
 	Notes    []string        `json:"notes"` // what is not kept
 
 	budgets.Remarks // on Now
+
+	asked int // how many moments are before the time
 }
 
 // ExplainCommand returns the command explain.
@@ -138,32 +132,29 @@ type explanation struct {
 
 func (e explanation) read(ctx context.Context, l *zlimit.RateLimiter) (*TimeLine, error) {
 	t := e.line
-	past := hindsight.New(l, t.Resource)
-	asked := Moment{Time: t.At, Kind: kindAsked}
-	line, err := past.Line(ctx, hindsight.Question{
-		Entity: t.Entity, At: t.At, End: asked.order(), From: t.From, To: t.To, Now: e.now, Children: true,
+	found, err := hindsight.Explain(ctx, l, hindsight.Question{
+		Entity: t.Entity, Resource: t.Resource, At: t.At, From: t.From, To: t.To, Now: e.now, Children: true,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if t.Answer, err = answerText(ctx, past, &t, &line.Answer, asked.when(), e.now); err != nil {
-		return nil, err
-	}
-	if to, err := successor.Of(ctx, l, t.Entity); err != nil {
+	asked := Moment{Time: t.At, Kind: kindAsked}
+	t.Answer, t.asked = answerText(&t, &found.Answer, asked.when()), found.Asked
+	if to, err := rotation.NewID(ctx, l, t.Entity); err != nil {
 		return nil, err
 	} else if to != "" {
 		t.Answer += fmt.Sprintf(" %s has the new ID %s.", t.Entity, to)
 	}
-	for i := range line.Moments {
-		t.Moments = append(t.Moments, momentOf(&line.Moments[i]))
+	for i := range found.Moments {
+		t.Moments = append(t.Moments, momentOf(&found.Moments[i]))
 	}
-	t.note(line, past.Cut(), e.now)
+	t.note(found, e.now)
 	if err := t.noteUnknown(ctx, l, e.now); err != nil {
 		return nil, err
 	}
 	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: t.Entity, Resource: t.Resource, Parents: true})
 	if err != nil {
-		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(successor.Explain(ctx, l, err)))
+		t.Notes = append(t.Notes, "where limits stand now is not known: "+shell.Explain(rotation.Explain(ctx, l, err)))
 	}
 	t.Now, t.Remarks = statuses, budgets.RemarksOf(ctx, l, statuses, e.now)
 	return &t, nil
@@ -194,18 +185,18 @@ func momentOf(of *hindsight.Moment) Moment {
 }
 
 // note notes what is not kept.
-func (t *TimeLine) note(line *hindsight.Line, cut []string, now time.Time) {
-	if !line.Reported && t.From.Before(now) {
+func (t *TimeLine) note(found *hindsight.Explanation, now time.Time) {
+	if !found.Reported && t.From.Before(now) {
 		t.Notes = append(t.Notes, "no rejections are reported around this time: processes report them with zlimit.WithRejectionReports in Go, and zlimitd "+
 			"with dashboard: true in its file")
 	}
-	if !line.Changed {
+	if !found.Changed {
 		t.Notes = append(t.Notes, "no changes of limits are kept")
 	}
-	if len(cut) > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("of %s only the last %s changes were read", strings.Join(cut, ", "), show.Grouped(hindsight.Most)))
+	if len(found.Cut) > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("of %s only the last %s changes were read", strings.Join(found.Cut, ", "), show.Grouped(hindsight.Most)))
 	}
-	if !line.Counted {
+	if !found.Counted {
 		t.Notes = append(t.Notes, "no consumption is counted in these hours")
 	}
 }
@@ -251,10 +242,5 @@ func whatColumn() show.Column[Moment] {
 
 // marked returns the moments with the time in question among them.
 func (t *TimeLine) marked() []Moment {
-	asked := Moment{Time: t.At, Kind: kindAsked, Text: "the time in question"}
-	at := slices.IndexFunc(t.Moments, func(m Moment) bool { return m.order().After(asked.order()) })
-	if at < 0 {
-		at = len(t.Moments)
-	}
-	return slices.Insert(slices.Clone(t.Moments), at, asked)
+	return slices.Insert(slices.Clone(t.Moments), t.asked, Moment{Time: t.At, Kind: kindAsked, Text: "the time in question"})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // parseClock parses a TIME, or the time of a clock in UTC, which is the last one of it.
@@ -32,35 +32,32 @@ func parseClock(text string, now time.Time) (time.Time, bool) {
 }
 
 // answerText says what refused at the time, how often, what that limit was then, and what it is now.
-func answerText(ctx context.Context, past *hindsight.Past, t *TimeLine, a *hindsight.Answer, at string, now time.Time) (string, error) {
+func answerText(t *TimeLine, a *hindsight.Answer, at string) string {
 	words := explainWords()
-	if a.ByLimit() || len(a.During) > 0 && a.Off == nil {
+	switch {
+	case a.ByLimit():
 		first := &a.During[0]
-		then, err := past.Then(ctx, words, first, t.At, now)
-		text := fmt.Sprintf("%s was refused at %s by limit %s: %s.%s", first.Entity, at, refusing(first), often(a.During), then)
+		text := fmt.Sprintf("%s was refused at %s by limit %s: %s.%s", first.Entity, at, refusing(first), often(a.During), words.Then(first))
 		if a.Off != nil {
 			text += " " + switchedText(words, t, a.Off, at)
 		}
-		return text, err
-	}
-	switch {
+		return text
 	case a.Off != nil:
-		return switchedText(words, t, a.Off, at) + alsoRefused(a.During), nil
+		return switchedText(words, t, a.Off, at) + alsoRefused(a.During)
 	case a.Bypass != nil:
-		return fmt.Sprintf("%s was not limited for %s at %s. The bypass was at %s%s.", t.Entity, t.Resource, at, a.Bypass.At, words.Author(&hindsight.Switch{Level: *a.Bypass})), nil
+		return fmt.Sprintf("%s was not limited for %s at %s. The bypass was at %s%s.", t.Entity, t.Resource, at, a.Bypass.At, words.Author(&hindsight.Switch{Level: *a.Bypass}))
 	case a.Late != nil:
 		return fmt.Sprintf("%s was disabled for %s until %s, and a process may reject requests for another minute. The switch was at %s%s.",
-			t.Entity, t.Resource, words.Second(a.Late.To), a.Late.At, words.Author(a.Late)), nil
+			t.Entity, t.Resource, words.Second(a.Late.To), a.Late.At, words.Author(a.Late))
 	case a.Nearest != nil:
 		r := a.Nearest
-		then, err := past.Then(ctx, words, r, t.At, now)
 		return fmt.Sprintf("No refusal of %s for %s is reported at %s. The nearest was at %s: limit %s refused %s %s.%s", t.Entity, t.Resource, at,
-			r.Minute.UTC().Format("2006-01-02 15:04"), refusing(r), r.Entity, often([]hindsight.Refused{*r}), then), err
+			r.Minute.UTC().Format("2006-01-02 15:04"), refusing(r), r.Entity, often([]hindsight.Refused{*r}), words.Then(r))
 	case a.Unlimited:
 		return fmt.Sprintf("No limits of %s for %s were stored at %s, nor any of what it is charged to: a request needs limits of its own, or ends with an error.",
-			t.Entity, t.Resource, at), nil
+			t.Entity, t.Resource, at)
 	default:
-		return fmt.Sprintf("No refusal of %s for %s is reported from %s to %s.", t.Entity, t.Resource, t.From.Format(time.DateTime), t.To.Format(time.DateTime)), nil
+		return fmt.Sprintf("No refusal of %s for %s is reported from %s to %s.", t.Entity, t.Resource, t.From.Format(time.DateTime), t.To.Format(time.DateTime))
 	}
 }
 

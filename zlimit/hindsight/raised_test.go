@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // TestRaised raises budgets in their periods: in use, before the first use, by a wider level, for a lower one, and by more than was used at the

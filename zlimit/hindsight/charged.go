@@ -9,34 +9,34 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Charged names what requests of an entity for the resource were charged to.
-type Charged struct {
-	Entities  []string // the entity, then its parents
-	Resources []string // the resource, then the wider ones
+// charged names what requests of an entity for the resource were charged to.
+type charged struct {
+	entities  []string // the entity, then its parents
+	resources []string // the resource, then the wider ones
 	passing   []string // which of both were not charged all the time
 }
 
 // most bounds the entities and the resources of a request.
 const most = 8
 
-// Charged returns what requests of an entity were charged to between two times, as far as audit events say, and as it is now where they do
+// charged returns what requests of an entity were charged to between two times, as far as audit events say, and as it is now where they do
 // not. It makes two reads and a query for each entity, and four queries for each resource.
-func (p *Past) Charged(ctx context.Context, entity string, from, to time.Time) (Charged, error) {
+func (p *past) charged(ctx context.Context, entity string, from, to time.Time) (charged, error) {
 	first, err := p.chargedAt(ctx, entity, from)
 	if err != nil {
-		return Charged{}, err
+		return charged{}, err
 	}
 	last, err := p.chargedAt(ctx, entity, to)
 	if err != nil {
-		return Charged{}, err
+		return charged{}, err
 	}
-	c := Charged{Entities: union(first.Entities, last.Entities), Resources: union(first.Resources, last.Resources)}
-	for _, name := range slices.Concat(c.Entities, c.Resources) {
+	c := charged{entities: union(first.entities, last.entities), resources: union(first.resources, last.resources)}
+	for _, name := range slices.Concat(c.entities, c.resources) {
 		if !first.has(name) || !last.has(name) {
 			c.passing = append(c.passing, name)
 		}
 	}
-	for _, name := range c.Resources {
+	for _, name := range c.resources {
 		if !slices.Contains(p.resources, name) {
 			p.resources = append(p.resources, name)
 		}
@@ -44,22 +44,22 @@ func (p *Past) Charged(ctx context.Context, entity string, from, to time.Time) (
 	return c, nil
 }
 
-func (p *Past) chargedAt(ctx context.Context, entity string, at time.Time) (c Charged, err error) {
-	c.Resources, err = upward(p.resource, func(name string) (string, error) {
-		h, err := p.History(ctx, entity, name)
+func (p *past) chargedAt(ctx context.Context, entity string, at time.Time) (c charged, err error) {
+	c.resources, err = upward(p.resource, func(name string) (string, error) {
+		h, err := p.history(ctx, entity, name)
 		if err != nil {
 			return "", err
 		}
 		return h.within(at), nil
 	})
 	if err == nil {
-		c.Entities, err = upward(entity, func(name string) (string, error) { return p.parent(ctx, name, at) })
+		c.entities, err = upward(entity, func(name string) (string, error) { return p.parent(ctx, name, at) })
 	}
 	return c, err
 }
 
-func (c *Charged) has(name string) bool {
-	return slices.Contains(c.Entities, name) || slices.Contains(c.Resources, name)
+func (c *charged) has(name string) bool {
+	return slices.Contains(c.entities, name) || slices.Contains(c.resources, name)
 }
 
 // union appends the names of a list that another one lacks to it.
@@ -73,10 +73,10 @@ func union(names, more []string) []string {
 	return names
 }
 
-// Levels returns an entity and a resource for each bucket: the entity itself first.
-func (c *Charged) Levels() (all []zlimit.Level) {
-	for _, entity := range c.Entities {
-		for _, resource := range c.Resources {
+// levels returns an entity and a resource for each bucket: the entity itself first.
+func (c *charged) levels() (all []zlimit.Level) {
+	for _, entity := range c.entities {
+		for _, resource := range c.resources {
 			all = append(all, zlimit.Level{Entity: entity, Resource: resource})
 		}
 	}
@@ -93,7 +93,7 @@ func upward(name string, above func(string) (string, error)) (names []string, er
 }
 
 // parent returns the parent that requests of an entity were charged to at a time, "" for none.
-func (p *Past) parent(ctx context.Context, entity string, at time.Time) (string, error) {
+func (p *past) parent(ctx context.Context, entity string, at time.Time) (string, error) {
 	record, known := p.records[entity]
 	if !known {
 		var err error

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // TestPeriodWithinAnHour cuts and raises budgets in periods that begin within an hour, in which the period before was used, too. Usage by hours does not

@@ -9,6 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/rotation"
 )
 
 // A raise of a budget adds nothing to its running period. The bucket does not show what that began with, once a request has brought it in
@@ -31,7 +32,7 @@ func (r Raise) Known() bool { return r.Least == r.Most }
 // Without usage, the amounts remain that the budget had in the period, with as much left as the bucket has, and no more used than the bucket has
 // counted since it was created.
 //
-// An entity that is the new ID of another one has had the budget of that one before. It costs the queries of [Past.History] for the events since
+// An entity that is the new ID of another one has had the budget of that one before. It costs the queries of an explanation for the events since
 // the period began, a read of the record, and for a raised budget the hours of its usage since then, or the buckets of the entity.
 func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (r Raise, raised bool, err error) {
 	p, ids, all, err := inPeriod(ctx, l, s, now)
@@ -56,23 +57,20 @@ func Raised(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now ti
 	return r, r.Least < s.Limit.Capacity, nil
 }
 
-// RotatedFrom is the name of metadata of an entity that is the new ID of another one: it has what that has left.
-const RotatedFrom = "rotated_from"
-
 // maxIDs bounds how many IDs of one entity are looked at.
 const maxIDs = 8
 
 // inPeriod returns the past of a budget since its running period began, nil for a limit without one. It also returns the IDs that the entity
 // had since then, the last one first, and what the budget was.
-func inPeriod(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (p *Past, ids []string, all []Stretch, err error) {
+func inPeriod(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now time.Time) (p *past, ids []string, all []Stretch, err error) {
 	since, ok := began(s, now)
 	if !ok {
 		return nil, nil, nil, nil
 	}
-	p = New(l, s.Resource)
+	p = newPast(l, s.Resource)
 	p.since = since
 	for id, until := s.Entity, now; ; {
-		h, err := p.History(ctx, id, s.Resource)
+		h, err := p.history(ctx, id, s.Resource)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -80,13 +78,13 @@ func inPeriod(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now 
 		if err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
 			return nil, nil, nil, err
 		}
-		former, from := e.Metadata[RotatedFrom], since
+		former, from := e.Metadata[rotation.FromKey], since
 		if former != "" && e.CreatedAt.After(since) && len(ids) < maxIDs {
 			from = e.CreatedAt
 		} else {
 			former = ""
 		}
-		ids, all = append(ids, id), append(h.Stretches(s.Limit.Name, from, until), all...)
+		ids, all = append(ids, id), append(h.stretches(s.Limit.Name, from, until), all...)
 		if former == "" {
 			return p, ids, all, nil
 		}
@@ -95,7 +93,7 @@ func inPeriod(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now 
 }
 
 // possible returns the least and the most of the capacities that leave so much of a budget.
-func (p *Past) possible(ctx context.Context, ids []string, s *zlimit.Status, all []Stretch, left int64) (r Raise, err error) {
+func (p *past) possible(ctx context.Context, ids []string, s *zlimit.Status, all []Stretch, left int64) (r Raise, err error) {
 	most := int64(0) // that was used
 	for _, id := range ids {
 		counted, err := p.counted(ctx, id, s)
@@ -121,7 +119,7 @@ func (p *Past) possible(ctx context.Context, ids []string, s *zlimit.Status, all
 }
 
 // counted returns what the bucket of an entity has counted of a limit since it was created, the largest number if it is not listed.
-func (p *Past) counted(ctx context.Context, entity string, s *zlimit.Status) (int64, error) {
+func (p *past) counted(ctx context.Context, entity string, s *zlimit.Status) (int64, error) {
 	for b, err := range p.limiter.Entities.Buckets(ctx, entity) {
 		if err != nil {
 			return 0, err
@@ -155,7 +153,7 @@ func nearest(all []Stretch, amount float64) (capacity int64) {
 // used returns what the IDs of an entity consumed of a limit since its period began, in tokens, as far as aggregators have counted. They count by hours: unsure is
 // the part of the hour in which a time within one is, so that some of it may be from before. There was none before a session of an hour or more if
 // nothing was used in the hours in which one that ended meanwhile would have begun.
-func (p *Past) used(ctx context.Context, ids []string, s *zlimit.Status, now time.Time) (sum, unsure float64, err error) {
+func (p *past) used(ctx context.Context, ids []string, s *zlimit.Status, now time.Time) (sum, unsure float64, err error) {
 	first := zlimit.WindowHourly.Start(p.since)
 	from, before := first, s.Limit.Session < time.Hour
 	if !before {

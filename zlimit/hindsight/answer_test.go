@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // A yard is a namespace with entities and resources above one another, at 09:30: key is of team, team of firm, chat within models, and
@@ -72,15 +72,17 @@ func (y *yard) refused(entity string) bool {
 // answer answers for an entity and chat, for the minute or the second of a clock.
 func (y *yard) answer(entity, clock string) hindsight.Answer {
 	y.t.Helper()
-	form, length := time.TimeOnly, time.Duration(0)
+	form := time.TimeOnly
 	if len(clock) == len("15:04") {
-		form, length = "15:04", time.Minute-time.Nanosecond
+		form = "15:04"
 	}
 	parsed := check.Call(time.Parse(form, clock)).Must(y.t, "time.Parse()")
 	at := time.Date(2026, 2, 20, parsed.Hour(), parsed.Minute(), parsed.Second(), 0, time.UTC)
-	past := hindsight.New(y.l, "chat")
-	reported := check.Call(past.Refusals(y.t.Context(), at.Add(-10*time.Minute), at.Add(10*time.Minute))).Must(y.t, "Refusals()")
-	return check.Call(past.Answer(y.t.Context(), entity, hindsight.Of(reported, entity), at, at.Add(length))).Must(y.t, "Answer()")
+	q := hindsight.Question{Entity: entity, Resource: "chat", At: at, Now: y.now}
+	if form == time.TimeOnly { // a second, also if it is the first one of a minute
+		q.End = at
+	}
+	return check.Call(hindsight.Explain(y.t.Context(), y.l, q)).Must(y.t, "Explain()").Answer
 }
 
 // TestSwitchAtEachLevel sets a switch at each level that a request is charged to. The limiter refuses the request, and the answer names the
@@ -209,14 +211,12 @@ func TestRefusedByAWiderResource(t *testing.T) {
 	if len(a.During) != 1 || a.During[0].LimitResource != "models" || a.During[0].Impossible {
 		t.Fatalf("the refusals are %+v, want those of models", a.During)
 	}
-	past := hindsight.New(y.l, "chat")
-	text, err := past.Then(t.Context(), words, &a.During[0], y.now, y.now)
-	if want := " The limit was rpm=2/min of resource models, set by ann at 09:30:00, as now."; err != nil || text != want {
-		t.Errorf("Then() = %q, %v, want %q", text, err, want)
+	if text, want := words.Then(&a.During[0]), " The limit was rpm=2/min of resource models, set by ann at 09:30:00, as now."; text != want {
+		t.Errorf("Then() = %q, want %q", text, want)
 	}
 	minute := time.Date(2026, 2, 20, 9, 40, 0, 0, time.UTC)
 	old := hindsight.Refused{Rejection: zlimit.Rejection{Entity: "key", Resource: "chat", Limit: "tokens", LimitEntity: "key", LimitResource: "chat", Count: 1}, Minute: minute, Until: minute.Add(time.Minute)}
-	answered, err := past.Answer(t.Context(), "key", []hindsight.Refused{old}, minute, minute.Add(time.Minute))
+	answered, err := hindsight.AnswerOf(t.Context(), y.l, hindsight.Question{Entity: "key", Resource: "chat", At: minute, Now: y.now}, old)
 	if err != nil || answered.During[0].LimitResource != "models" {
 		t.Errorf("a refusal of an older report is by %+v, %v, want by models", answered.During, err)
 	}
@@ -243,7 +243,7 @@ func TestUnlimited(t *testing.T) {
 		entity, resource string
 		want             bool
 	}{{"key", "chat", false}, {"never-seen", "voice", true}, {"key", "voice", false}, {"loose", "voice", true}} {
-		a, err := hindsight.New(y.l, c.resource).Answer(t.Context(), c.entity, nil, y.now, y.now)
+		a, err := hindsight.Explain(t.Context(), y.l, hindsight.Question{Entity: c.entity, Resource: c.resource, At: y.now, Now: y.now})
 		if err != nil || a.Unlimited != c.want {
 			t.Errorf("%s for %s: unlimited %t, %v, want %t", c.entity, c.resource, a.Unlimited, err, c.want)
 		}

@@ -1,6 +1,13 @@
-// Package successor knows entities that have a new ID, see the command zlimit entity rotate: what is changed of the old ID has no effect, or
-// gives a leaked ID the budget a second time.
-package successor
+// Package rotation knows entities that have a new ID. The command zlimit entity rotate gives one, for example to a tenant whose ID has leaked.
+//
+// What a program changes of the old ID has no effect, or gives the leaked ID the budget a second time. The checks of this package return an error
+// before such a change, which names the new ID:
+//
+//	if err := rotation.CheckBucket(ctx, limiter, "acme"); err != nil {
+//		return err // a *zlimit.ValidationError: entity "acme" has the new ID acme-2: name that one
+//	}
+//	_, err := limiter.Limits.TopUp(ctx, zlimit.TopUpRequest{Entity: "acme", Resource: "gpt", Amounts: zlimit.Amounts{"tpm": 1000}})
+package rotation
 
 import (
 	"context"
@@ -9,15 +16,14 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Names of metadata.
+// Names of metadata, in the records of entities.
 const (
-	ToKey    = "rotated_to"          // of the old entity: the new one
-	FromKey  = hindsight.RotatedFrom // of the new entity: the old one
-	StageKey = "rotation_stage"      // of the new entity: the stage under way; absent once the rotation is done
+	ToKey    = "rotated_to"     // of the old entity: the new one
+	FromKey  = "rotated_from"   // of the new entity: the old one
+	StageKey = "rotation_stage" // of the new entity: the stage under way; absent once the rotation is done
 )
 
 // IsKey reports whether metadata of a name is what a rotation keeps in the records of both entities.
@@ -28,8 +34,8 @@ func IsKey(name string) bool {
 // StageOpening is the last stage of a rotation: the new entity gets limits, balances and switches, and serves requests.
 const StageOpening = "opening"
 
-// Record returns the record of an entity; the zero entity if it has none. It costs a read.
-func Record(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
+// record returns the record of an entity; the zero entity if it has none. It costs a read.
+func record(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entity, error) {
 	found, err := l.Entities.Get(ctx, id)
 	if errors.Is(err, zlimit.ErrEntityNotFound) {
 		return zlimit.Entity{}, nil
@@ -37,12 +43,12 @@ func Record(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Entit
 	return found, err
 }
 
-// Of returns the new ID that the metadata of an entity names; "" for none, and for "". It costs a read.
-func Of(ctx context.Context, l *zlimit.RateLimiter, entity string) (string, error) {
+// NewID returns the new ID of an entity; "" for none, and for "". The new ID may have a newer one. It costs a read.
+func NewID(ctx context.Context, l *zlimit.RateLimiter, entity string) (string, error) {
 	if entity == "" {
 		return "", nil
 	}
-	e, err := Record(ctx, l, entity)
+	e, err := record(ctx, l, entity)
 	return e.Metadata[ToKey], err
 }
 
@@ -60,7 +66,7 @@ func placeOf(ctx context.Context, l *zlimit.RateLimiter, entity string) (p place
 	if entity == "" {
 		return p, nil
 	}
-	e, err := Record(ctx, l, entity)
+	e, err := record(ctx, l, entity)
 	if err != nil {
 		return p, err
 	}
@@ -71,7 +77,7 @@ func placeOf(ctx context.Context, l *zlimit.RateLimiter, entity string) (p place
 	if p.to = e.Metadata[ToKey]; p.to == "" {
 		return p, nil
 	}
-	next, err := Record(ctx, l, p.to)
+	next, err := record(ctx, l, p.to)
 	p.known, p.stage = next.Metadata[FromKey] == entity, next.Metadata[StageKey]
 	return p, err
 }
@@ -179,7 +185,7 @@ func Explain(ctx context.Context, l *zlimit.RateLimiter, err error) error {
 	if !errors.As(err, &disabled) {
 		return err
 	}
-	to, failed := Of(ctx, l, disabled.Entity)
+	to, failed := NewID(ctx, l, disabled.Entity)
 	if failed != nil || to == "" {
 		return err
 	}

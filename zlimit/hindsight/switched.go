@@ -19,13 +19,13 @@ type Switch struct {
 // Whole reports whether the switch rejected requests from the beginning of the time to its end.
 func (s *Switch) Whole() bool { return s.From.IsZero() && s.To.IsZero() && !s.Passing }
 
-// Lag is how long a process may go on rejecting requests after a switch was lifted: it keeps what it knows of a level for so long by default.
-const Lag = time.Minute
+// lag is how long a process may go on rejecting requests after a switch was lifted: it keeps what it knows of a level for so long by default.
+const lag = time.Minute
 
 // disabled returns the first switch that rejected requests in a time; nil for none.
-func (h *History) disabled(from, to time.Time) (s *Switch) {
+func (h *history) disabled(from, to time.Time) (s *Switch) {
 	for _, t := range h.changes(from, to) {
-		off := h.Off(t)
+		off := h.off(t)
 		switch on := off != nil && off.Off == true; {
 		case on && s == nil:
 			s = &Switch{Level: *off}
@@ -41,7 +41,7 @@ func (h *History) disabled(from, to time.Time) (s *Switch) {
 }
 
 // event returns the event that changed a level at a time; nil for none.
-func (h *History) event(at time.Time) *zlimit.AuditEvent {
+func (h *history) event(at time.Time) *zlimit.AuditEvent {
 	for i := range h.levels {
 		r := &h.levels[i]
 		if j := slices.IndexFunc(r.events, func(e zlimit.AuditEvent) bool { return r.set(&e) && e.Time.Equal(at) }); j >= 0 {

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
 // TestSentence says what a limit was in minutes with up to five changes, at levels of its own and wider ones.
@@ -56,9 +56,7 @@ func TestSentence(t *testing.T) {
 				}
 				check.Fatal(t, "Limits.Delete() or Limits.Set()", err)
 			}
-			history := check.Call(hindsight.New(l, "gpt").History(t.Context(), "alice", "gpt")).Must(t, "History()")
-			present, _ := history.Limit("rpm", now)
-			if got := words.Sentence(history.Stretches("rpm", minute, minute.Add(time.Minute)), present); got != c.want {
+			if got := check.Call(hindsight.Was(t.Context(), l, words, own, "rpm", minute, now)).Must(t, "Was()"); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -12,14 +12,14 @@ import (
 // A Level is what a level said at a time.
 type Level struct {
 	At     zlimit.Level
-	Limits map[string]*zlimit.Limit
-	Within string             // the wider resource
-	Off    any                // true, "bypass", another value for a switch that is on, nil for none
-	By     *zlimit.AuditEvent // which set it; nil where that is not kept
+	Limits map[string]*zlimit.Limit // by name
+	Within string                   // the wider resource; "" for none
+	Off    any                      // true, "bypass", another value for a switch that is on, nil for none
+	By     *zlimit.AuditEvent       // which set it; nil where that is not kept
 }
 
-// A History is what the levels of an entity and a resource said, the narrowest first.
-type History struct{ levels []record }
+// A history is what the levels of an entity and a resource said, the narrowest first.
+type history struct{ levels []record }
 
 // A record is the history of a level.
 type record struct {
@@ -28,9 +28,9 @@ type record struct {
 	present Level               // for a level without events
 }
 
-// History returns the history of an entity and a resource. The first call for both makes a query for each level, and a read for each without
+// history returns the history of an entity and a resource. The first call for both makes a query for each level, and a read for each without
 // events. Queries of one subject are made once.
-func (p *Past) History(ctx context.Context, entity, resource string) (*History, error) {
+func (p *past) history(ctx context.Context, entity, resource string) (*history, error) {
 	own := zlimit.Level{Entity: entity, Resource: resource}
 	if h := p.histories[own]; h != nil {
 		return h, nil
@@ -39,7 +39,7 @@ func (p *Past) History(ctx context.Context, entity, resource string) (*History, 
 	if err != nil && !errors.Is(err, zlimit.ErrNoLimits) {
 		return nil, err
 	}
-	h := &History{}
+	h := &history{}
 	for _, of := range []struct {
 		level   zlimit.Level
 		subject string
@@ -65,7 +65,7 @@ func (p *Past) History(ctx context.Context, entity, resource string) (*History, 
 }
 
 // present reads what a level says now. Its switch is known where it decides.
-func (p *Past) present(ctx context.Context, at zlimit.Level, resolved *zlimit.Resolved) (Level, error) {
+func (p *past) present(ctx context.Context, at zlimit.Level, resolved *zlimit.Resolved) (Level, error) {
 	l := Level{At: at, Limits: map[string]*zlimit.Limit{}}
 	config, err := p.limiter.Limits.Get(ctx, at)
 	if err != nil {
@@ -85,8 +85,8 @@ func (p *Past) present(ctx context.Context, at zlimit.Level, resolved *zlimit.Re
 	return l, nil
 }
 
-// Off returns the level whose switch counted at a time; nil for none.
-func (h *History) Off(at time.Time) *Level {
+// off returns the level whose switch counted at a time; nil for none.
+func (h *history) off(at time.Time) *Level {
 	for i := range h.levels {
 		if then := h.levels[i].then(at); then.Off != nil {
 			return &then
@@ -95,9 +95,9 @@ func (h *History) Off(at time.Time) *Level {
 	return nil
 }
 
-// Limit returns a limit as it was at a time, and the level that it came from; nil if that is not known. The first level with limits wins as
+// limit returns a limit as it was at a time, and the level that it came from; nil if that is not known. The first level with limits wins as
 // a whole.
-func (h *History) Limit(name string, at time.Time) (*zlimit.Limit, *Level) {
+func (h *history) limit(name string, at time.Time) (*zlimit.Limit, *Level) {
 	for i := range h.levels {
 		if then := h.levels[i].then(at); len(then.Limits) > 0 {
 			return then.Limits[name], &then
@@ -107,7 +107,7 @@ func (h *History) Limit(name string, at time.Time) (*zlimit.Limit, *Level) {
 }
 
 // within returns the wider resource at a time, "" for none.
-func (h *History) within(at time.Time) string {
+func (h *history) within(at time.Time) string {
 	for i := range h.levels {
 		if r := &h.levels[i]; r.at.Entity == "" && r.at.Resource != "" {
 			then := r.then(at)
@@ -118,7 +118,7 @@ func (h *History) within(at time.Time) string {
 }
 
 // limited reports whether there were limits at a time.
-func (h *History) limited(at time.Time) bool {
+func (h *history) limited(at time.Time) bool {
 	return slices.ContainsFunc(h.levels, func(r record) bool {
 		then := r.then(at)
 		return len(then.Limits) > 0
@@ -165,11 +165,11 @@ type Stretch struct {
 	Level    *Level        // which it came from; nil for none
 }
 
-// Stretches returns what a limit was from a time until before another one, in the order of time: more than one if it changed meanwhile. It
+// stretches returns what a limit was from a time until before another one, in the order of time: more than one if it changed meanwhile. It
 // begins and ends with a limit, since none refuses nothing.
-func (h *History) Stretches(name string, from, to time.Time) (all []Stretch) {
+func (h *history) stretches(name string, from, to time.Time) (all []Stretch) {
 	for _, begin := range h.changes(from, to) {
-		limit, level := h.Limit(name, begin)
+		limit, level := h.limit(name, begin)
 		if n := len(all); n > 0 {
 			if same(all[n-1].Limit, limit) {
 				continue
@@ -187,7 +187,7 @@ func (h *History) Stretches(name string, from, to time.Time) (all []Stretch) {
 }
 
 // changes returns the beginning of a time, and when levels changed in it.
-func (h *History) changes(from, to time.Time) []time.Time {
+func (h *history) changes(from, to time.Time) []time.Time {
 	times := []time.Time{from}
 	for i := range h.levels {
 		r := &h.levels[i]

@@ -63,7 +63,7 @@ func CutOf(ctx context.Context, l *zlimit.RateLimiter, s *zlimit.Status, now tim
 }
 
 // added returns what top-ups and resets of a bucket have added to a limit in the period, until a time, in tokens. Later ones make up for the cut.
-func (p *Past) added(ctx context.Context, entity string, s *zlimit.Status, until time.Time) (sum float64, err error) {
+func (p *past) added(ctx context.Context, entity string, s *zlimit.Status, until time.Time) (sum float64, err error) {
 	events, err := p.all(ctx, entity)
 	for i := range events {
 		e := &events[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Words are the parts of a sentence, in the form of the program that writes it.
+// Words write what an [Explanation] has as text. The fields write its parts in the form of the program, and all must be set.
 type Words struct {
 	Limit  func(*zlimit.Limit, *Level) string // a limit and, if that is of interest, its level
 	Who    func(*zlimit.AuditEvent) string    // who made a change; "" for unknown
@@ -19,8 +19,23 @@ type Words struct {
 // mostStretches bounds the values of a limit that a sentence has.
 const mostStretches = 4
 
-// Sentence says what a limit was in stretches of a time, and what it is now. It is "" if it was none.
-func (w *Words) Sentence(stretches []Stretch, now *zlimit.Limit) string {
+// Then says what the limit of a refusal was in its minute, and what it is now. It begins with a space.
+func (w *Words) Then(r *Refused) string {
+	text := w.sentence(r.Was, r.Is)
+	if text == "" {
+		text = "It is not among the stored limits of that time: the program brought it."
+	}
+	switch {
+	case r.Impossible:
+		text += " The requests asked for more than the limit can hold, so they can never be admitted."
+	case r.TooLarge > 0:
+		text += fmt.Sprintf(" Of the requests %d asked for more than the limit can hold, and can never be admitted.", r.TooLarge)
+	}
+	return " " + text
+}
+
+// sentence says what a limit was in stretches of a time, and what it is now. It is "" if it was none.
+func (w *Words) sentence(stretches []Stretch, now *zlimit.Limit) string {
 	if len(stretches) == 0 {
 		return ""
 	}

@@ -9,18 +9,22 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Refused is how often a limit refused an entity in a minute.
+// A Refused is how often a limit refused an entity in a minute, as processes report it.
 type Refused struct {
 	zlimit.Rejection
 
 	Minute, Until time.Time // until is later than the end of the minute for a process that could not report
 	// TooLarge is how many of the requests asked for more than the limit can hold. Impossible says that all did.
 	TooLarge int64
+	// Was is what the limit was meanwhile, in the order of time; nothing for a limit that the program brought. Is is the present one; nil for none.
+	// Both are nil but in an [Answer].
+	Was []Stretch
+	Is  *zlimit.Limit
 }
 
-// End returns until when the limit may have refused, as seen now: the end of the minute, or of the one in question, where its refusals may be
+// end returns until when the limit may have refused, as seen now: the end of the minute, or of the one in question, where its refusals may be
 // in a report that begins in the minute before.
-func (r *Refused) End(at, now time.Time) time.Time {
+func (r *Refused) end(at, now time.Time) time.Time {
 	end := r.Until
 	if minute := at.Truncate(time.Minute); minute.Equal(r.Minute.Add(time.Minute)) {
 		end = minute.Add(time.Minute)
@@ -31,9 +35,9 @@ func (r *Refused) End(at, now time.Time) time.Time {
 	return end
 }
 
-// Refusals returns what processes reported of the resource in a range, and what this one has not reported yet, in the order of minutes. It
+// refusals returns what processes reported of the resource in a range, and what this one has not reported yet, in the order of minutes. It
 // makes a query for each hour.
-func (p *Past) Refusals(ctx context.Context, from, to time.Time) (all []Refused, err error) {
+func (p *past) refusals(ctx context.Context, from, to time.Time) (all []Refused, err error) {
 	minutes, err := p.limiter.Usage.RejectedByMinute(ctx, zlimit.RejectedQuery{From: from, To: to, Resource: p.resource})
 	if err != nil {
 		return nil, err
@@ -45,7 +49,7 @@ func (p *Past) Refusals(ctx context.Context, from, to time.Time) (all []Refused,
 	for _, minute := range minutes {
 		for _, r := range minute.Heaviest {
 			if r.Resource == p.resource {
-				all = add(all, Refused{r, minute.From, minute.To, 0})
+				all = add(all, Refused{Rejection: r, Minute: minute.From, Until: minute.To})
 			}
 		}
 	}
@@ -69,8 +73,8 @@ func add(all []Refused, r Refused) []Refused {
 	return append(all, r)
 }
 
-// Of returns the refusals of an entity's requests.
-func Of(refused []Refused, entity string) (all []Refused) {
+// of returns the refusals of an entity's requests.
+func of(refused []Refused, entity string) (all []Refused) {
 	for i := range refused {
 		if refused[i].Entity == entity {
 			all = append(all, refused[i])
@@ -79,8 +83,8 @@ func Of(refused []Refused, entity string) (all []Refused) {
 	return all
 }
 
-// By returns the refusals of other entities' requests by limits of an entity.
-func By(refused []Refused, entity string) (all []Refused) {
+// by returns the refusals of other entities' requests by limits of an entity.
+func by(refused []Refused, entity string) (all []Refused) {
 	for i := range refused {
 		if r := &refused[i]; r.LimitEntity == entity && r.Entity != entity {
 			all = append(all, *r)
@@ -89,9 +93,9 @@ func By(refused []Refused, entity string) (all []Refused) {
 	return all
 }
 
-// During returns the refusals in the minute of a time, the most frequent first, and otherwise the nearest one. A report that begins in the
+// during returns the refusals in the minute of a time, the most frequent first, and otherwise the nearest one. A report that begins in the
 // minute before may have them, too.
-func During(refused []Refused, at time.Time) (during []Refused, nearest *Refused) {
+func during(refused []Refused, at time.Time) (during []Refused, nearest *Refused) {
 	for _, back := range []time.Duration{0, time.Minute} {
 		minute := at.Truncate(time.Minute).Add(-back)
 		for i := range refused {

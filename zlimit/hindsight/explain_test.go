@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/hindsight"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 )
 
-// TestLine checks that a line has the changes of a range in their order, the last one of each kind before it, and refusals behind the changes
+// TestMoments checks that an explanation has the changes of a range in their order, the last one of each kind before it, and refusals behind the changes
 // in their minute.
-func TestLine(t *testing.T) {
+func TestMoments(t *testing.T) {
 	now := time.Date(2026, 2, 20, 8, 0, 0, 0, time.UTC)
 	l, err := zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return now }), zlimit.WithRejectionReports(zlimit.RejectionReports{}))
 	check.Fatal(t, "zlimit.Open()", err)
@@ -38,11 +38,9 @@ func TestLine(t *testing.T) {
 	set("09:30:40", 2)
 	set("09:30:40", 3)
 	now = at("09:32:00")
-	line := check.Call(hindsight.New(l, "gpt").Line(t.Context(), hindsight.Question{
-		Entity: "alice", At: at("09:30:00"), End: at("09:31:00"), From: at("09:20:00"), To: at("09:40:00"), Now: now,
-	})).Must(t, "Line()")
+	found := check.Call(hindsight.Explain(t.Context(), l, hindsight.Question{Entity: "alice", Resource: "gpt", At: at("09:30:00"), Now: now})).Must(t, "Explain()")
 	var got []string
-	for _, m := range line.Moments {
+	for _, m := range found.Moments {
 		text := m.Time.Format(time.TimeOnly)
 		switch {
 		case m.Change != nil:
@@ -56,7 +54,14 @@ func TestLine(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("moments (-want +got):\n%s", diff)
 	}
-	if !line.Reported || !line.Changed || line.Counted || !line.ByLimit() {
-		t.Errorf("reported %v, changed %v, counted %v, by a limit %v, want all but counted", line.Reported, line.Changed, line.Counted, line.ByLimit())
+	if found.Asked != len(want) { // a whole minute is behind its refusals
+		t.Errorf("%d moments are before the minute in question, want all", found.Asked)
+	}
+	second := check.Call(hindsight.Explain(t.Context(), l, hindsight.Question{Entity: "alice", Resource: "gpt", At: at("09:30:05"), Now: now})).Must(t, "Explain()")
+	if second.Asked != 2 {
+		t.Errorf("%d moments are before a second of it, want the 2 of before", second.Asked)
+	}
+	if !found.Reported || !found.Changed || found.Counted || !found.ByLimit() {
+		t.Errorf("reported %v, changed %v, counted %v, by a limit %v, want all but counted", found.Reported, found.Changed, found.Counted, found.ByLimit())
 	}
 }
