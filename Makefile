@@ -115,7 +115,7 @@ infra: engine infra-tools ## check the template of a deployment with cfn-lint, c
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C examples -count=1 -timeout $(TIMEOUT) -run Python $(TESTFLAGS) ./gateway
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C server -count=1 -timeout $(TIMEOUT) -run Envoy $(TESTFLAGS) .
-	$(if $(ZLIMIT_SOAK),ZLIMIT_EXHAUSTIVE=1 $(GO) test -C server -count=1 -timeout $(TIMEOUT) -run Image ./cmd/image)
+	$(if $(ZLIMIT_SOAK),ZLIMIT_EXHAUSTIVE=1 $(GO) test -count=1 -timeout $(TIMEOUT) -run Image ./cmd/zlimit/internal/release)
 	ZLIMIT_BROWSER='$(INFRA)/browser' $(GO) test -C server/internal/page/browsertest -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) .
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
 	ZLIMIT_ZAE='$(INFRA)/zae/bin/python' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run Sibling $(TESTFLAGS) ./zlimit ./cmd/zlimit/internal/migrate
@@ -209,7 +209,7 @@ release: ## build dist/zlimit-* for all platforms, with the function of Lambda i
 	$(GO) run ./cmd/zlimit/internal/release -tag '$(TAG)'
 
 image: ## build dist/image, an image of zlimitd for two platforms as an OCI layout, without a daemon
-	$(GO) run -C server ./cmd/image -out $(CURDIR)/dist/image
+	$(GO) run ./cmd/zlimit/internal/release -image dist/image
 
 tags: ## tag all modules of this commit of this version, and print the command that publishes them
 	@$(GO) run ./cmd/zlimit/internal/release -tag-modules

@@ -27,8 +27,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
-	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

@@ -21,7 +21,7 @@ const module = "github.com/zlimit/zlimit-go/"
 // floors are the folders of the module, from the ground up. A package imports packages of lower floors alone, never one
 // of its own floor. A folder that ends in "/..." is one room: inside it all imports are allowed.
 var floors = [][]string{
-	{"internal/tool/...", "internal/expr", "internal/calendar", "internal/document", "internal/forecast", "price"},
+	{"internal/tool/...", "internal/expr", "internal/calendar", "internal/document", "internal/forecast", "client", "price"},
 	{"internal/bucket", "internal/grammar"},
 	{"internal/store", "internal/declaration", "quota/..."},
 	{"internal/store/dynamo/wire", "internal/hooks"},

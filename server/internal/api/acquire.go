@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )

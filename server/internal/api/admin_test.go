@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/client"
 )
 
 // A contract is the document, by which every request of every test is checked. The schemas of OpenAPI 3.1 are those of JSON Schema.

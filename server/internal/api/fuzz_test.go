@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/client"
 )
 
 // The paths whose bodies are fuzzed.

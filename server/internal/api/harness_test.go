@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/httplimit"
-	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"

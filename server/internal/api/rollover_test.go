@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/client"
 )
 
 // TestRolloverOverHTTP stores a quota that carries, as text and as an object, and takes what it has carried.

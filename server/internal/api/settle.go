@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/server/client"
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 )

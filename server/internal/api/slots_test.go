@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/client"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

@@ -1,9 +1,11 @@
 // Command release builds the programs of a release: the command zlimit for each platform, with the function of Lambda
 // inside. Beside them it writes a list of the modules in them, and SHA256SUMS with the hashes of all. The sums are
-// signed where cosign is installed. The same source and the same Go give the same bytes, wherever the source is.
+// signed where cosign is installed. With -image it writes an image of zlimitd instead. The same source and the same Go
+// give the same bytes, wherever the source is.
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -30,14 +32,21 @@ func main() {
 	flag.StringVar(&r.out, "out", "dist", "the directory of the programs; made where it is missing")
 	flag.StringVar(&r.tag, "tag", "", "the tag of the release, which must be that of the version; not checked when it is empty")
 	tags := flag.Bool("tag-modules", false, "tag all modules of the commit of this version, and build nothing")
-	list := flag.String("platforms", platforms, "platforms, with commas between")
+	list := flag.String("platforms", "", "platforms, with commas between; all of a release, or of an image, when it is empty")
+	picture := image{build: buildServer}
+	flag.StringVar(&picture.out, "image", "", "write an image of zlimitd to this directory, which must not exist, and nothing else")
+	flag.StringVar(&picture.certificates, "certificates", "/etc/ssl/certs/ca-certificates.crt", "the file of the certificates of authorities, for an image")
 	flag.Parse()
-	r.platforms = strings.Split(*list, ",")
+	r.platforms = strings.Split(cmp.Or(*list, platforms), ",")
+	picture.platforms = strings.Split(cmp.Or(*list, "linux/amd64,linux/arm64"), ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	run := r.make
-	if *tags {
+	switch {
+	case *tags:
 		run = r.tagModules
+	case picture.out != "":
+		run = picture.write
 	}
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -91,7 +100,7 @@ func (r *release) make(ctx context.Context) error {
 			name += ".exe"
 		}
 		path := filepath.Join(r.out, name)
-		if err := build(ctx, path, system, architecture, "-tags", "embed_function", "-overlay", overlay); err != nil {
+		if err := build(ctx, path, system, architecture, command, "-tags", "embed_function", "-overlay", overlay); err != nil {
 			return err
 		}
 		programs = append(programs, path)
@@ -134,7 +143,7 @@ func (r *release) sign(ctx context.Context, path string) error {
 // function builds the function of Lambda, and returns the overlay that puts its zip beside the source of package stack.
 func function(ctx context.Context, work string) (overlay string, err error) {
 	bootstrap := filepath.Join(work, "bootstrap")
-	if err := build(ctx, bootstrap, "linux", "arm64", "-tags", "lambda.norpc"); err != nil {
+	if err := build(ctx, bootstrap, "linux", "arm64", command, "-tags", "lambda.norpc"); err != nil {
 		return "", err
 	}
 	executable, err := os.ReadFile(bootstrap)
@@ -162,16 +171,19 @@ func function(ctx context.Context, work string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// build builds the command zlimit for a platform. Differences between machines stay out of the program: paths, the
+// command is the path of the command zlimit.
+const command = module + "/cmd/zlimit"
+
+// build builds a program for a platform. Differences between machines stay out of the program: paths, the
 // state of version control, and additions of a C compiler.
-func build(ctx context.Context, path, system, architecture string, flags ...string) error {
+func build(ctx context.Context, path, system, architecture, program string, flags ...string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", path}, flags...)
+	args := append(append([]string{"build"}, flags...), "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", path)
 	_, err = goTool(ctx, []string{"GOOS=" + system, "GOARCH=" + architecture, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS="},
-		append(args, "github.com/zlimit/zlimit-go/cmd/zlimit")...)
+		append(args, program)...)
 	return err
 }
 
