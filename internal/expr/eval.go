@@ -7,75 +7,98 @@ import (
 
 // Holds reports whether the condition holds for an item, nil for one that does not exist.
 func (b Bound) Holds(item Item) bool {
-	on := b.On(item)
+	on := b.On(item, nil)
 	return on.Holds()
 }
 
 // Apply returns the item after the update; see [Evaluation.ApplyIn].
 func (b Bound) Apply(item Item) (Item, error) {
-	on := b.On(item)
-	return on.ApplyIn(nil)
+	on := b.On(item, nil)
+	next, _, err := on.ApplyIn(nil)
+	return next, err
 }
 
 // An Evaluation is a bound template on an item, whose attributes are found.
 type Evaluation struct {
-	bound  *Bound
-	item   Item
-	places places
+	bound *Bound
+	item  Item
+	seen  *arrangement // of the item; nil for one that is to be searched
 }
 
-// On returns the evaluation on an item, nil for one that does not exist. It refers to the bound template and to the item.
-func (b *Bound) On(item Item) Evaluation {
+// On returns the evaluation on an item, nil for one that does not exist. The forms of the item are nil if they are not known. It refers to
+// the bound template and to the item.
+func (b *Bound) On(item Item, forms *Forms) Evaluation {
 	if b.Template == nil {
 		return Evaluation{bound: b, item: item}
 	}
-	return Evaluation{b, item, b.arrange(item)}
+	return Evaluation{b, item, b.arrange(item, forms)}
+}
+
+// find returns the place of an attribute in the item, -1 when the item does not have it.
+func (e *Evaluation) find(a attribute) int {
+	if e.seen != nil {
+		return e.seen.places[a]
+	}
+	name := e.bound.attributes[a]
+	for i := range e.item {
+		if e.item[i].Is(name) {
+			return i
+		}
+	}
+	return -1
 }
 
 // Holds is [Bound.Holds].
 func (e *Evaluation) Holds() bool {
-	return e.bound.Template == nil || holdAll(e.bound.where, e.bound.Values, e.item, &e.places)
+	return e.bound.Template == nil || e.holdAll(e.bound.where)
 }
 
-func holdAll(tests []test, values []Value, item Item, places *places) bool {
+func (e *Evaluation) holdAll(tests []test) bool {
 	for i := range tests {
 		t := &tests[i]
-		switch {
-		case t.kind == condAny && t.args[0].kind == condAbsent: // mostly of an attribute that the item does not have
-			if places.find(t.args[0].attr, item) < 0 {
+		switch t.kind {
+		case condAny: // mostly of an attribute that the item does not have
+			if first := &t.args[0]; first.kind == condAbsent && e.find(first.attr) < 0 {
 				continue
 			}
-		case t.kind == condGE: // as most are, and mostly of two numbers
-			if place := places.find(t.attr, item); place < 0 {
+		case condAbsent:
+			if e.find(t.attr) >= 0 {
 				return false
-			} else if is, least := &item[place].Value, &values[t.placeholder]; is.isInt() && least.isInt() {
+			}
+			continue
+		case condGE: // as most are, and mostly of two numbers
+			if place := e.find(t.attr); place < 0 {
+				return false
+			} else if is, least := &e.item[place].Value, &e.bound.Values[t.placeholder]; is.isInt() && least.isInt() {
 				if is.num < least.num {
 					return false
 				}
 				continue
 			}
+		default: // what is less frequent
 		}
-		if !t.holds(values, item, places) {
+		if !e.holds(t) {
 			return false
 		}
 	}
 	return true
 }
 
-func (t *test) holds(values []Value, item Item, places *places) bool {
+func (e *Evaluation) holds(t *test) bool {
 	switch t.kind {
 	case condAll:
-		return holdAll(t.args, values, item, places)
+		return e.holdAll(t.args)
 	case condAny:
 		for i := range t.args {
-			if t.args[i].holds(values, item, places) {
+			if e.holds(&t.args[i]) {
 				return true
 			}
 		}
 		return false
 	default: // on an attribute
 	}
-	place := places.find(t.attr, item)
+	item, values := e.item, e.bound.Values
+	place := e.find(t.attr)
 	if place < 0 {
 		return t.kind == condAbsent
 	}
@@ -106,19 +129,23 @@ func (t *test) holds(values []Value, item Item, places *places) bool {
 
 // ApplyIn returns the item after the update; the item passed stays as it is. It does not ask the condition. An operand of
 // a wrong type, or arithmetic on an attribute that does not exist, is an error, as it is in DynamoDB. Attributes keep
-// their order, and new ones follow in that of the update. The result has the memory of another item, as far as that suffices.
-func (e *Evaluation) ApplyIn(space Item) (Item, error) {
+// their order, and new ones follow in that of the update. The result has the memory of another item, as far as that suffices. Its forms are
+// nil if they are not known.
+func (e *Evaluation) ApplyIn(space Item) (next Item, forms *Forms, err error) {
 	b, item := e.bound, e.item
-	next := space[:0]
+	next = space[:0]
 	next = append(next, item...)
 	if b.Template == nil {
-		return next, nil
+		return next, nil, nil
+	}
+	if e.seen != nil {
+		forms = e.seen.forms
 	}
 	gone := false
 	for i := range b.update {
 		s := &b.update[i]
-		place := e.places.find(s.attr, item) // as it is in next, up to the removals
-		if place >= 0 && s.kind.isSum() && next[place].Value.move(&item[place].Value, &b.Values[s.placeholder], s.kind == actMinus) {
+		place := e.find(s.attr) // as it is in next, up to the removals
+		if place >= 0 && s.kind.isSum() && next[place].Value.change(&b.Values[s.placeholder], s.kind == actMinus) {
 			continue
 		}
 		v := Value{}
@@ -129,13 +156,15 @@ func (e *Evaluation) ApplyIn(space Item) (Item, error) {
 			}
 			if s.kind != actGather {
 				operand = b.Values[s.placeholder]
-			} else if from := e.places.find(s.from, item); from >= 0 {
+			} else if from := e.find(s.from); from >= 0 {
 				operand = item[from].Value
 			}
-			var err error
 			if v, err = s.result(old, place >= 0, operand); err != nil {
-				return nil, fmt.Errorf("attribute %q: %w", b.attributes[s.attr], err)
+				return nil, nil, fmt.Errorf("attribute %q: %w", b.attributes[s.attr], err)
 			}
+		}
+		if place < 0 && v.kind != KindNone || place >= 0 && v.kind != item[place].Value.kind {
+			forms = nil
 		}
 		switch {
 		case place >= 0:
@@ -148,7 +177,7 @@ func (e *Evaluation) ApplyIn(space Item) (Item, error) {
 	if gone {
 		next = slices.DeleteFunc(next, func(a Attribute) bool { return a.Value.kind == KindNone })
 	}
-	return next, nil
+	return next, forms, nil
 }
 
 // result returns the attribute after the step; the zero Value when it is to go.

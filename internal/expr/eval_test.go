@@ -3,6 +3,7 @@ package expr
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,12 +120,39 @@ func TestApply(t *testing.T) {
 		if test.want.Kind() != KindNone {
 			want.Set(test.attr, test.want)
 		}
+		on := b.On(before, FormsOf(before))
+		next, forms, err := on.ApplyIn(nil)
+		alike := len(want) == len(before) && test.want.Kind() == before.Get(test.attr).Kind()
+		if err != nil || forms != nil && !forms.Fit(next) || alike && forms != FormsOf(before) {
+			t.Errorf("%s: ApplyIn = %v, %v, %v", test.name, next, forms, err)
+		}
 		if diff := cmp.Diff(want.String(), got.String()); diff != "" || !got.Equal(want) {
 			t.Errorf("%s: item (-want +got):\n%s", test.name, diff)
 		}
 	}
 	if got, err := (Bound{}).Apply(base()); err != nil || !got.Equal(base()) {
 		t.Errorf("the zero Bound makes %v, %v", got, err)
+	}
+}
+
+// TestForms: items that are alike have the same forms, unless many others came between them.
+func TestForms(t *testing.T) {
+	first := FormsOf(base())
+	if again := FormsOf(base()); again != first {
+		t.Error("the forms of items that are alike differ")
+	}
+	other := base()
+	other[0].Value = Null()
+	for _, item := range []Item{other, base()[1:], append(base(), Attribute{"x", N(1)}), nil} {
+		if first.Fit(item) || FormsOf(item) == first {
+			t.Errorf("%v has the forms of %v", item, base())
+		}
+	}
+	for i := range maxForms {
+		FormsOf(Item{{strconv.Itoa(i), N(0)}})
+	}
+	if again := FormsOf(base()); again == first || !again.Fit(base()) {
+		t.Error("forms are kept forever")
 	}
 }
 

@@ -17,48 +17,6 @@ func (a *Attribute) Is(name string) bool {
 	return len(a.Name) == len(name) && (unsafe.StringData(a.Name) == unsafe.StringData(name) || a.Name == name)
 }
 
-// A Form is the name of an attribute, and the kind of its value.
-type Form struct {
-	Name string
-	Kind Kind
-}
-
-// HasForms reports whether an item has attributes of these forms, in this order.
-func (it Item) HasForms(forms []Form) bool {
-	if len(it) != len(forms) {
-		return false
-	}
-	forms = forms[:len(it)]
-	for i := range it {
-		a, f := &it[i], &forms[i]
-		if unsafe.StringData(a.Name) == unsafe.StringData(f.Name) && len(a.Name) == len(f.Name) && a.Value.kind == f.Kind {
-			continue // the same string in memory, as mostly in a store
-		}
-		if a.Value.kind != f.Kind || a.Name != f.Name {
-			return false
-		}
-	}
-	return true
-}
-
-// hasNames is HasForms without regard to the values.
-func (it Item) hasNames(names []string) bool {
-	if len(it) != len(names) {
-		return false
-	}
-	names = names[:len(it)]
-	for i := range it {
-		a, name := &it[i], names[i]
-		if unsafe.StringData(a.Name) == unsafe.StringData(name) && len(a.Name) == len(name) {
-			continue
-		}
-		if a.Name != name {
-			return false
-		}
-	}
-	return true
-}
-
 // An Item is a set of attributes with distinct names, in no particular order. A nil Item is an item that does not exist.
 type Item []Attribute
 

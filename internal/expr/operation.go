@@ -213,8 +213,12 @@ type Bound struct {
 	*Template
 	Values []Value
 
-	call *Call
+	numbers bool // all values are
+	call    *Call
 }
+
+// HasOnlyNumbers reports whether all values are numbers.
+func (b *Bound) HasOnlyNumbers() bool { return b.numbers }
 
 // calls are reused: see [Bound.Release].
 var calls = sync.Pool{New: func() any { return new(Call) }}
@@ -239,10 +243,11 @@ func (c *Call) Bind() (Bound, error) {
 	if err != nil {
 		return Bound{}, err
 	}
-	if err := t.accept(c.values); err != nil {
+	numbers, err := t.accept(c.values)
+	if err != nil {
 		return Bound{}, fmt.Errorf("expr: %s %w", c.op.Name, err)
 	}
-	return Bound{t, c.values, c}, nil
+	return Bound{t, c.values, numbers, c}, nil
 }
 
 // template returns the template for the clauses picked.

@@ -22,6 +22,8 @@ type Template struct {
 
 	attributes []string // that the template names, each once
 	changes    []string // the names that the update may change
+	length     int      // of these names together, bytes
+	lengths    uint64   // bit n: one of them has n bytes; n is capped at 63
 
 	seen   atomic.Pointer[arrangement]
 	unlike atomic.Uint32 // items that were not arranged as the one seen
@@ -51,54 +53,31 @@ type step struct {
 // An attribute is an index in the attributes of a template.
 type attribute int
 
-// An arrangement is where the items with some names, in this order, have the attributes of a template. The items of a
-// store that one template is evaluated on mostly have the same names.
+// An arrangement is where items of some forms have the attributes of a template. The items of a store that one template is evaluated on
+// mostly have the same forms.
 type arrangement struct {
-	names  []string
+	forms  *Forms
 	places []int // of each attribute of the template, -1 for those that the items do not have
 }
 
 // relearn is how many items in turn are searched before a template learns the arrangement of another one.
 const relearn = 16
 
-// arrange returns the places of the attributes in an item.
-func (t *Template) arrange(item Item) places {
+// arrange returns the places of the attributes in an item of some forms, nil if they are not known; nil for an item that is to be searched.
+func (t *Template) arrange(item Item, forms *Forms) *arrangement {
 	seen := t.seen.Load()
-	if seen != nil && item.hasNames(seen.names) {
-		return places{t, seen.places}
+	if seen != nil && (forms == seen.forms || seen.forms.Fit(item)) {
+		return seen
 	}
 	if t.unlike.Add(1)%relearn != 1 {
-		return places{t, nil}
+		return nil
 	}
-	seen = &arrangement{make([]string, len(item)), make([]int, len(t.attributes))}
-	for i := range item {
-		seen.names[i] = item[i].Name
+	if forms == nil {
+		forms = FormsOf(item)
 	}
-	for i, name := range t.attributes {
-		seen.places[i] = slices.Index(seen.names, name)
-	}
+	seen = &arrangement{forms, forms.places(t.attributes)}
 	t.seen.Store(seen)
-	return places{t, seen.places}
-}
-
-// places has the places of a template's attributes in an item.
-type places struct {
-	template *Template
-	known    []int // nil for an item that is to be searched
-}
-
-// find returns the place of an attribute in the item, -1 when the item does not have it.
-func (p *places) find(a attribute, item Item) int {
-	if p.known != nil {
-		return p.known[a]
-	}
-	name := p.template.attributes[a]
-	for i := range item {
-		if item[i].Is(name) {
-			return i
-		}
-	}
-	return -1
+	return seen
 }
 
 // Condition returns the text of the condition, "" when there is none. Placeholders are positional: #0 is a key of
@@ -119,6 +98,12 @@ func (t *Template) Members() string { return t.members() }
 // Changes returns the names of the attributes that the update may change, each once. The slice is shared and must not be
 // changed.
 func (t *Template) Changes() []string { return t.changes }
+
+// ChangedLength returns the length of the names of [Template.Changes] together, in bytes.
+func (t *Template) ChangedLength() int { return t.length }
+
+// ChangedLengths returns a bit for the length of each of these names: bit n for n bytes, and bit 63 for more.
+func (t *Template) ChangedLengths() uint64 { return t.lengths }
 
 // Placeholder returns the placeholder of the bound value at index i.
 func Placeholder(i int) string {
@@ -153,6 +138,8 @@ func (op *Operation) compile(picks []pick) (*Template, error) {
 			return nil, fmt.Errorf("expr: %s changes attribute %q twice", op.Name, name)
 		}
 		t.changes = append(t.changes, name)
+		t.length += len(name)
+		t.lengths |= 1 << min(len(name), 63)
 	}
 	if err := t.infer(); err != nil {
 		return nil, fmt.Errorf("expr: %s %w", op.Name, err)
@@ -234,24 +221,26 @@ func inferTests(tests []test, use func(int, kinds) error) error {
 	return nil
 }
 
-// accept returns an error for values that DynamoDB would refuse as operands of the template.
-func (t *Template) accept(values []Value) error {
+// accept returns an error for values that DynamoDB would refuse as operands of the template, and otherwise whether all of them are numbers.
+func (t *Template) accept(values []Value) (numbers bool, err error) {
 	if len(values) != t.placeholders {
-		return fmt.Errorf("takes %d values, got %d", t.placeholders, len(values))
+		return false, fmt.Errorf("takes %d values, got %d", t.placeholders, len(values))
 	}
+	numbers = true
 	takes := t.takes[:len(values)]
 	for i := range values {
 		if takes[i]&(1<<KindN) != 0 && values[i].kind == KindN { // as mostly
 			continue
 		}
+		numbers = false
 		if t.takes[i]&(1<<values[i].kind) == 0 {
-			return fmt.Errorf("cannot take a value of kind %v in placeholder %d", values[i].kind, i)
+			return false, fmt.Errorf("cannot take a value of kind %v in placeholder %d", values[i].kind, i)
 		}
 		if values[i].kind == KindSS && len(values[i].Elements()) == 0 {
-			return fmt.Errorf("cannot take an empty set in placeholder %d", i)
+			return false, fmt.Errorf("cannot take an empty set in placeholder %d", i)
 		}
 	}
-	return nil
+	return numbers, nil
 }
 
 func (t *Template) add(where []Condition, update []Action, member string, base int) {

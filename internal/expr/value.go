@@ -308,22 +308,17 @@ func (v Value) compare(w Value) (int, bool) {
 // isInt reports whether a value is a number that fits an int64.
 func (v *Value) isInt() bool { return v.kind == KindN && v.ref == nil }
 
-// move makes the value the sum of two numbers, or with minus the difference. It returns false, and does nothing, for what is left to
-// [Value.plus]: other values, and results outside int64.
-func (v *Value) move(from, by *Value, minus bool) bool {
-	if !from.isInt() || !by.isInt() {
-		return false
-	}
-	sum := from.num + by.num
-	wraps := (sum > from.num) != (by.num > 0)
+// change adds the number that another value holds to the value, or with minus takes it away. It returns false, and does nothing, for what is
+// left to [Value.plus]: other values, and results outside int64.
+func (v *Value) change(by *Value, minus bool) bool {
+	sum, grows := v.num+by.num, by.num >= 0
 	if minus {
-		sum = from.num - by.num
-		wraps = (sum < from.num) != (by.num > 0)
+		sum, grows = v.num-by.num, by.num <= 0
 	}
-	if wraps && by.num != 0 {
+	if !v.isInt() || !by.isInt() || sum != v.num && (sum > v.num) != grows { // else it has wrapped
 		return false
 	}
-	*v = Value{kind: KindN, num: sum}
+	v.num = sum
 	return true
 }
 

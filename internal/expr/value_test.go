@@ -287,3 +287,23 @@ func FuzzParseNumber(f *testing.F) {
 		}
 	})
 }
+
+// TestChange compares sums of numbers at the ends of int64 with those that are computed without a bound.
+func TestChange(t *testing.T) {
+	ends := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}
+	for _, a := range ends {
+		for _, b := range ends {
+			for _, sign := range []int64{1, -1} {
+				got, by := N(a), N(b)
+				done := got.change(&by, sign < 0)
+				want := new(big.Int).Add(big.NewInt(a), new(big.Int).Mul(big.NewInt(b), big.NewInt(sign)))
+				if done != want.IsInt64() || done && got.num != want.Int64() || !done && got.num != a {
+					t.Errorf("%d + %d·%d = %v, %t, want %v", a, sign, b, got, done, want)
+				}
+			}
+		}
+	}
+	if text, by := S("x"), N(1); text.change(&by, false) || by.change(&text, false) {
+		t.Error("a sum of a text and a number")
+	}
+}

@@ -22,10 +22,11 @@ type BucketReader struct {
 // Init makes a reader one of the bucket item of a key, whose stored form the caller has.
 func (r *BucketReader) Init(k BucketKey, at store.Key) { r.key, r.at = k, at }
 
-// State is [ReadState]. The limits of the state lie in the memory of a list, as far as that suffices.
-func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State, error) {
+// State is [ReadState] for an item whose forms are nil if they are not known. The limits of the state lie in the memory of a list, as far
+// as that suffices.
+func (r *BucketReader) State(item expr.Item, forms *expr.Forms, space []bucket.Limit) (bucket.State, error) {
 	known := r.known.Load()
-	if known == nil || !known.fit(item) {
+	if known == nil || forms != known.forms && !known.forms.Fit(item) {
 		if known = r.find(item); known == nil {
 			return ReadState(item)
 		}
@@ -81,7 +82,7 @@ var latest atomic.Pointer[places]
 // than to read an item. The more items of a store had them elsewhere, the fewer times they are looked for.
 func (r *BucketReader) find(item expr.Item) *sighting {
 	p := latest.Load()
-	if p == nil || !p.fit(item) {
+	if p == nil || !p.forms.Fit(item) {
 		if n := r.misses.Add(1); n&(n-1) != 0 {
 			return nil
 		}
@@ -99,17 +100,17 @@ func (r *BucketReader) find(item expr.Item) *sighting {
 
 // Places say where the attributes of a bucket item are.
 type places struct {
-	attributes []expr.Form
-	pk, sk     int
-	figures    []int // by their number: where they are; negative for one that the item does not have
-	limits     []string
-	slots      []string
-	rare       []bucket.Rare // times and windows of the limits
-	isRare     bool          // one of the limits may have something that is rare
-	isNoted    bool          // the item may have notes
-	texts      []text
-	zone       string
-	isTimed    bool
+	forms   *expr.Forms
+	pk, sk  int
+	figures []int // by their number: where they are; negative for one that the item does not have
+	limits  []string
+	slots   []string
+	rare    []bucket.Rare // times and windows of the limits
+	isRare  bool          // one of the limits may have something that is rare
+	isNoted bool          // the item may have notes
+	texts   []text
+	zone    string
+	isTimed bool
 }
 
 // A text is an attribute of which the times of limits follow.
@@ -173,10 +174,9 @@ const (
 // placesOf returns where the attributes of an item are that was decoded. An item whose figures are their own numbers shows
 // what their attributes are called.
 func placesOf(item expr.Item, decoded *Bucket) *places {
-	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, isTimed: decoded.isTimed()}
+	p := &places{forms: expr.FormsOf(item), pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, isTimed: decoded.isTimed()}
 	limits := decoded.Limits
 	for i := range item {
-		p.attributes = append(p.attributes, expr.Form{Name: item[i].Name, Kind: item[i].Value.Kind()})
 		if isOfTimes(item[i].Name) {
 			p.texts = append(p.texts, text{i, item[i].Value.Text()})
 		}
@@ -229,9 +229,6 @@ func isOfTimes(name string) bool {
 		return resets || windows
 	}
 }
-
-// fit reports whether an item has the same attributes in these places, with values of the same kinds.
-func (p *places) fit(item expr.Item) bool { return item.HasForms(p.attributes) }
 
 // state reads the state of an item that fits. It returns false for an item of another key, and for one with an
 // unusual figure, which [ReadState] can read.

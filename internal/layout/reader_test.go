@@ -88,7 +88,8 @@ func TestBucketReader(t *testing.T) {
 				}
 				var space [4]bucket.Limit
 				want, wantErr := ReadState(item)
-				got, err := r.State(item, space[:0])
+				forms := rapid.SampledFrom([]*expr.Forms{nil, expr.FormsOf(item)}).Draw(t, "forms")
+				got, err := r.State(item, forms, space[:0])
 				if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
 					t.Fatalf("State(%v) = error %v, want %v", item, err, wantErr)
 				}
@@ -112,7 +113,7 @@ func TestBucketReaderAllocates(t *testing.T) {
 	r.Init(key, key.Key())
 	var space [4]bucket.Limit
 	if got := testing.AllocsPerRun(100, func() {
-		if _, err := r.State(item, space[:0]); err != nil {
+		if _, err := r.State(item, nil, space[:0]); err != nil {
 			t.Errorf("State() = %v", err)
 		}
 	}); got != 0 {

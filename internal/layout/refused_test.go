@@ -32,7 +32,7 @@ func TestReaderLooksAtValues(t *testing.T) {
 			item           expr.Item
 			granted, until int64
 		}{{item(0, 0), 0, 0}, {item(5, 0), 5, 0}, {item(0, 5), 0, 5}, {item(0, 0), 0, 0}} {
-			s, err := r.State(test.item, nil)
+			s, err := r.State(test.item, nil, nil)
 			if err != nil || s.ValidUntil != test.until || s.Changed != (test.until == 0) || s.Limits[0].Granted() != test.granted || s.Limits[0].Until() != test.granted {
 				t.Errorf("State(%v) = %+v, %v", test.item, s, err)
 			}
@@ -115,7 +115,7 @@ func TestTimedItemsWithoutTheirMark(t *testing.T) {
 		})
 		var r BucketReader
 		r.Init(k, k.Key())
-		read, err := r.State(item, nil)
+		read, err := r.State(item, nil, nil)
 		whole, wholeErr := ReadState(item)
 		if err != nil || wholeErr != nil || read.Changed != test.changed || whole.Changed != test.changed {
 			t.Errorf("%s: changed %t by the reader, %t by the decoder, want %t; %v, %v", name, read.Changed, whole.Changed, test.changed, err, wholeErr)

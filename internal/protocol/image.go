@@ -156,20 +156,20 @@ func (b *Bucket) known(number int) *shard {
 // glimpse is [Memory.Observe].
 func (it *items) glimpse(b *Bucket, item expr.Item) error {
 	first := b.shard(0)
-	next, err := it.decode(first, item, call{})
+	next, err := it.decode(first, item, nil, call{})
 	if err == nil {
 		first.glimpse(next)
 	}
 	return err
 }
 
-// decode returns the image of an item that a call returned.
-func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
+// decode returns the image of an item that a call returned. The forms of the item are nil if they are not known.
+func (it *items) decode(s *shard, item expr.Item, forms *expr.Forms, by call) (*image, error) {
 	next := &image{seenAt: it.over(by), call: by, arrived: it.NextEpoch()}
 	if item == nil {
 		return next, nil
 	}
-	state, err := s.reader.State(item, next.limitSpace[:0])
+	state, err := s.reader.State(item, forms, next.limitSpace[:0])
 	if err != nil {
 		s.image.Store(nil) // no later request is decided from the former item
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
@@ -201,7 +201,7 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 // cannot be read, nothing is known of the shard any more, and the image is nil. A caller that needs the item reads it,
 // and fails if it still cannot be read.
 func (it *items) observe(s *shard, r *store.Result, by call, known *image) *image {
-	next, err := it.decode(s, r.Item, by)
+	next, err := it.decode(s, r.Item, r.Forms, by)
 	if err != nil || r.Applied && r.Item == nil {
 		s.image.Store(nil)
 		it.options.Logger.Warn("zlimit: the item that a write returned cannot be read", "key", s.key.PK, "applied", r.Applied, "error", err)

@@ -522,7 +522,7 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	images := make([]*image, len(shards))
 	for i, s := range shards {
 		s.bucket.pace.ended(it.core)
-		if images[i], err = it.decode(s, items[i], by); err != nil {
+		if images[i], err = it.decode(s, items[i], nil, by); err != nil {
 			return nil, err
 		}
 		images[i].follow(known[i])

@@ -327,7 +327,7 @@ func (it *items) lookFirst(ctx context.Context, s *shard, from *image) (*image, 
 	if err != nil {
 		return nil, err
 	}
-	next, err := it.decode(s, items[0], call{})
+	next, err := it.decode(s, items[0], nil, call{})
 	if err != nil {
 		return nil, err
 	}

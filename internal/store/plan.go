@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
@@ -12,15 +13,17 @@ type Plan struct {
 	Applied bool
 	// Next is the item afterwards, with its key, for an Update or a Put.
 	Next expr.Item
+	// Forms are the forms of Next; nil if they are not known.
+	Forms *expr.Forms
 	// Moves reports whether Next may differ from the item in an attribute that an index is keyed by.
 	Moves bool
 }
 
-// Plan evaluates a valid write on the stored item, nil for none. It returns an error for a write that DynamoDB does not
-// take on this item; [CheckSize] is left to the caller. The next item lies in the memory of another item, as far as that
-// suffices.
-func (s *Schema) Plan(w *Write, old, space expr.Item) (Plan, error) {
-	on := w.Expr.On(old)
+// Plan evaluates a valid write on the stored item, nil for none, whose forms are nil if they are not known. It returns an error for a write
+// that DynamoDB does not take on this item; [CheckSize] is left to the caller. The next item lies in the memory of another item, as far as
+// that suffices.
+func (s *Schema) Plan(w *Write, old expr.Item, forms *expr.Forms, space expr.Item) (Plan, error) {
+	on := w.Expr.On(old, forms)
 	if !on.Holds() {
 		return Plan{}, nil
 	}
@@ -28,13 +31,13 @@ func (s *Schema) Plan(w *Write, old, space expr.Item) (Plan, error) {
 	switch w.Kind {
 	case Update:
 		if old == nil {
-			on = w.Expr.On(w.Key.Join(nil))
+			on = w.Expr.On(w.Key.Join(nil), nil)
 		}
 		var err error
-		if p.Next, err = on.ApplyIn(space); err != nil {
+		if p.Next, p.Forms, err = on.ApplyIn(space); err != nil {
 			return Plan{}, err
 		}
-		if s.harmless(w.Expr) {
+		if s.isHarmless(&w.Expr) {
 			return p, nil
 		}
 		if KeyOf(p.Next) != w.Key {
@@ -52,20 +55,20 @@ func (s *Schema) Plan(w *Write, old, space expr.Item) (Plan, error) {
 	return p, nil
 }
 
-// harmless reports whether an update can neither make a valid item invalid nor move it in an index. Most updates can do
+// isHarmless reports whether an update can neither make a valid item invalid nor move it in an index. Most updates can do
 // neither, and need no look at the whole item.
-func (s *Schema) harmless(b expr.Bound) bool {
-	for _, name := range b.Changes() {
-		if name == "" || s.lengths&(1<<min(len(name), 63)) != 0 && (isKey(name) || s.keys[name]) {
-			return false
-		}
+func (s *Schema) isHarmless(b *expr.Bound) bool {
+	const noName = 1 << 0
+	if b.ChangedLengths()&(s.lengths|noName) != 0 && slices.ContainsFunc(b.Changes(), s.isDelicate) {
+		return false
 	}
-	for i := range b.Values {
-		switch b.Values[i].Kind() {
-		case expr.KindL, expr.KindM: // may hold invalid values
-			return false
-		default: // Bind has refused an empty set
-		}
+	if b.HasOnlyNumbers() {
+		return true
 	}
-	return true
+	return !slices.ContainsFunc(b.Values, func(v expr.Value) bool { // which may hold invalid values; Bind has refused an empty set
+		return v.Kind() == expr.KindL || v.Kind() == expr.KindM
+	})
 }
+
+// isDelicate reports whether a change of an attribute may make an item invalid, or move it in an index.
+func (s *Schema) isDelicate(name string) bool { return name == "" || isKey(name) || s.keys[name] }

@@ -129,7 +129,7 @@ func TestPlanChecksWhatItMust(t *testing.T) {
 		}
 		next := check.Call(b.Apply(base)).Must(t, "Apply()")
 		valid := s.checkItem(next) == nil && KeyOf(next) == key
-		p, err := s.Plan(&Write{Key: key, Expr: b}, old, nil)
+		p, err := s.Plan(&Write{Key: key, Expr: b}, old, nil, nil)
 		stays := slices.Equal(indexKeys(old), indexKeys(next))
 		right := p.Applied && p.Next.Equal(next) && (p.Moves || stays)
 		if (err == nil) != valid || valid && !right {

@@ -31,10 +31,10 @@ func Size(item expr.Item) int {
 }
 
 // Growth returns the number of bytes that an update can add to an item at most.
-func Growth(b expr.Bound) int {
-	growth := 0
-	for _, name := range b.Changes() {
-		growth += len(name) + numberSize
+func Growth(b *expr.Bound) int {
+	growth := b.ChangedLength() + len(b.Changes())*numberSize
+	if b.HasOnlyNumbers() {
+		return growth
 	}
 	for _, v := range b.Values { // one may be set on several attributes
 		if v.Kind() != expr.KindN {

@@ -95,8 +95,8 @@ func TestGrowthBoundsUpdates(t *testing.T) {
 		b := check.Call(op.Call(expr.N(rapid.Int64().Draw(t, "operand")), expr.S(rapid.String().Draw(t, "text")),
 			expr.Strings(rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "elements")...)).Bind()).Must(t, "Bind()")
 		next := check.Call(b.Apply(item)).Must(t, "Apply()")
-		if grown := Size(next) - Size(item); grown > Growth(b) {
-			t.Errorf("%v grows by %d to %v, at most %d were announced", item, grown, next, Growth(b))
+		if grown := Size(next) - Size(item); grown > Growth(&b) {
+			t.Errorf("%v grows by %d to %v, at most %d were announced", item, grown, next, Growth(&b))
 		}
 	})
 }

@@ -90,6 +90,8 @@ type Result struct {
 	// Item is the whole item with its key. When Applied, it is as an Update or a Put left it; when not, as the condition
 	// found it. It is nil where the item does not exist, and after an applied Delete or Check.
 	Item expr.Item
+	// Forms are the forms of the item; nil where the store does not know them.
+	Forms *expr.Forms
 	// Loan belongs to an item lent by the store; nil for one that the caller may keep as well.
 	Loan *Loan
 }
@@ -100,7 +102,7 @@ func (r *Result) Release() {
 	if r.Loan != nil {
 		r.Loan.Return()
 	}
-	r.Item, r.Loan = nil, nil
+	r.Item, r.Forms, r.Loan = nil, nil, nil
 }
 
 // A Loan counts those who may look at an item. The zero Loan has no holders. It is safe for concurrent use.

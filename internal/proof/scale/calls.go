@@ -104,7 +104,7 @@ func (t *Table) plan(ctx context.Context, w *store.Write) (old expr.Item, plan s
 	if err != nil {
 		return nil, plan, nil, err
 	}
-	if plan, err = t.schema.Plan(w, found[0], nil); err != nil {
+	if plan, err = t.schema.Plan(w, found[0], nil, nil); err != nil {
 		return nil, plan, nil, &store.Error{Op: "UpdateItem", Invalid: true, Err: err}
 	}
 	if plan.Applied && w.Kind != store.Check && (plan.Moves || w.Kind == store.Delete || t.projected(found[0])) {

@@ -63,8 +63,9 @@ func Bind(tb testing.TB, where []expr.Condition, update []expr.Action, values ..
 	return b
 }
 
-// Equal makes cmp compare items by their attributes in any order, and results whether they are lent or not.
-var Equal = cmp.Options{cmp.FilterPath(isLoan, cmp.Ignore()), cmp.Transformer("attributes", func(item expr.Item) map[string]string {
+// Equal makes cmp compare items by their attributes in any order, and results whether they are lent or not, and whether their forms are known
+// or not.
+var Equal = cmp.Options{cmp.FilterPath(isKnowledge, cmp.Ignore()), cmp.Transformer("attributes", func(item expr.Item) map[string]string {
 	if item == nil {
 		return nil
 	}
@@ -75,4 +76,7 @@ var Equal = cmp.Options{cmp.FilterPath(isLoan, cmp.Ignore()), cmp.Transformer("a
 	return attributes
 })}
 
-func isLoan(p cmp.Path) bool { return p.Last().Type() == reflect.TypeFor[*store.Loan]() }
+func isKnowledge(p cmp.Path) bool {
+	is := p.Last().Type()
+	return is == reflect.TypeFor[*store.Loan]() || is == reflect.TypeFor[*expr.Forms]()
+}

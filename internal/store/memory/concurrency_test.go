@@ -118,7 +118,10 @@ func TestEverythingAtOnce(t *testing.T) {
 				switch r.IntN(8) {
 				case 0, 1, 2:
 					var result store.Result
-					if result, err = s.Write(ctx, write(r)); result.Item != nil {
+					if result, err = s.Write(ctx, write(r)); result.Forms != nil && !result.Forms.Fit(result.Item) {
+						return fmt.Errorf("%v has other forms than the result says", result.Item)
+					}
+					if result.Item != nil {
 						kept, were = append(kept, result.Item), append(were, result.Item.String())
 					}
 				case 3:
@@ -369,6 +372,29 @@ func TestInABubble(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestForms: the forms of an item are known once it was updated, as long as updates change numbers alone.
+func TestForms(t *testing.T) {
+	s := ready(t)
+	k := store.Key{PK: "p", SK: "s"}
+	n := expr.Attr("n")
+	update := func(where []expr.Condition, values ...any) store.Result {
+		t.Helper()
+		b := storetest.Bind(t, where, []expr.Action{expr.Add(n, 0)}, values...)
+		return check.Call(s.Write(t.Context(), store.Write{Key: k, Expr: b})).Must(t, "Write()")
+	}
+	if r := update(nil, 1); r.Forms != nil {
+		t.Errorf("the forms of a new item are known")
+	}
+	known := update(nil, 1)
+	short := update([]expr.Condition{expr.GE(n, 1)}, 1, 1<<60)
+	if known.Forms == nil || !known.Forms.Fit(known.Item) || short.Applied || short.Forms != known.Forms {
+		t.Errorf("the forms of %v are known: %t, after a failed condition: %t", known.Item, known.Forms != nil, short.Forms != nil)
+	}
+	if r := check.Call(s.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", "x")})).Must(t, "Write()"); r.Forms != nil {
+		t.Error("the forms of an item that was put are known")
+	}
 }
 
 // TestAllocations counts those of the calls that an acquire makes.

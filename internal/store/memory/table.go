@@ -54,8 +54,9 @@ type record struct {
 // A version is an item as a write left it. The next write puts another one in its place. The item is not changed while
 // it may be in use: by a call that returned it, or by the log. After that, its memory serves a later write.
 type version struct {
-	item expr.Item
-	loan store.Loan
+	item  expr.Item
+	forms *expr.Forms // nil if they are not known
+	loan  store.Loan
 }
 
 func newTable(schema *store.Schema) *table {
@@ -84,10 +85,16 @@ func (sh *shard) find(k store.Key) *record {
 
 // stored returns the item of a record, nil for none. It is good as long as the shard is locked.
 func (r *record) stored() expr.Item {
+	item, _ := r.formed()
+	return item
+}
+
+// formed is [record.stored] with the forms of the item, nil if they are not known.
+func (r *record) formed() (expr.Item, *expr.Forms) {
 	if r == nil || r.version == nil {
-		return nil
+		return nil, nil
 	}
-	return r.item
+	return r.item, r.forms
 }
 
 // lend returns the item of a version, nil for none, for a caller that may look at it until the loan is returned.

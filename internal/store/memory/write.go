@@ -26,12 +26,12 @@ func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) 
 	case c.Applied:
 		s.apply(t, &c)
 		item, loan := c.next.lend()
-		return store.Result{Applied: true, Item: item, Loan: loan}, nil
+		return store.Result{Applied: true, Item: item, Forms: c.Forms, Loan: loan}, nil
 	case c.record == nil:
 		return store.Result{}, nil
 	default:
 		item, loan := c.record.lend()
-		return store.Result{Item: item, Loan: loan}, nil
+		return store.Result{Item: item, Forms: c.record.forms, Loan: loan}, nil
 	}
 }
 
@@ -58,17 +58,17 @@ type change struct {
 // decide evaluates a write on the stored item.
 func (t *table) decide(sh *shard, w *store.Write) (change, error) {
 	c := change{kind: w.Kind, key: w.Key, shard: sh, record: sh.find(w.Key)}
-	old := c.record.stored()
+	old, forms := c.record.formed()
 	next := sh.fresh()
 	var err error
-	if c.Plan, err = t.schema.Plan(w, old, next.item); err != nil || c.Next == nil {
+	if c.Plan, err = t.schema.Plan(w, old, forms, next.item); err != nil || c.Next == nil {
 		sh.reuse(next)
 		return c, err
 	}
-	c.next, next.item = next, c.Next
+	c.next, next.item, next.forms = next, c.Next, c.Forms
 	// The item is measured when it might have grown too large: to add up what updates may add is quicker.
 	if w.Kind == store.Update && old != nil {
-		if c.bound = c.record.bound + store.Growth(w.Expr); c.bound <= store.MaxItem {
+		if c.bound = c.record.bound + store.Growth(&w.Expr); c.bound <= store.MaxItem {
 			return c, nil
 		}
 	}

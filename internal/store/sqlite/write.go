@@ -129,7 +129,7 @@ func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error)
 	if p.old, p.rowid, p.logging, err = c.load(ctx, w.Key); err != nil {
 		return p, err
 	}
-	if p.Plan, err = s.layout.Plan(w, p.old, nil); err != nil {
+	if p.Plan, err = s.layout.Plan(w, p.old, nil, nil); err != nil {
 		return p, invalid{err}
 	}
 	return p, nil
