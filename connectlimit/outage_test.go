@@ -3,8 +3,10 @@ package connectlimit_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,23 +27,14 @@ const notSettled = "connectlimit: a lease could not be settled"
 // TestHandlersSettleInOutages breaks the store while a handler of each kind runs, which corrects its lease and returns or
 // panics. The call ends as ever; the lease is settled once, or given up once.
 func TestHandlersSettleInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		for kind, call := range kinds {
-			for _, end := range []string{"returns", "panics", "cancelled"} {
-				t.Run(b.Name+", "+end+", "+kind, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { handleInOutage(t, b, call, end) })
-				})
-			}
-		}
-	}
+	ends := faulttest.Pairs([]string{"returns", "panics", "cancelled"}, slices.Collect(maps.Keys(kinds)))
+	faulttest.InOutages(t, notSettled, ends, handleInOutage)
 }
 
-func handleInOutage(t *testing.T, b faulttest.Outage, call func(context.Context, *service, ...string) (int, error), end string) {
-	limiter, store := faulttest.New(t, faulttest.Never())
-	var log faulttest.Log
+func handleInOutage(t *testing.T, x *faulttest.Trial, kind [2]string) (left int64) {
+	end := kind[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var settling *faulttest.Settling
 	recovered := connect.WithRecover(func(context.Context, connect.Spec, http.Header, any) error {
 		return connect.NewError(connect.CodeAborted, errors.New("panic"))
 	})
@@ -51,60 +44,44 @@ func handleInOutage(t *testing.T, b faulttest.Outage, call func(context.Context,
 			cancel()
 			<-ctx.Done()
 		}
-		settling = b.Begin(store)
+		x.Begin()
 		if end == "panics" {
 			panic("broken")
 		}
 		return connect.NewError(connect.CodeNotFound, errors.New("no such book"))
-	}, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.WithLogger(log.Logger()), connectlimit.RefundPanics()))})
-	_, err := call(ctx, s, "a")
+	}, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(x.Limiter, alice, connectlimit.WithLogger(x.Log.Logger()), connectlimit.RefundPanics()))})
+	_, err := kinds[kind[1]](ctx, s, "a")
 	want := map[string]connect.Code{"returns": connect.CodeNotFound, "panics": connect.CodeAborted, "cancelled": connect.CodeCanceled}[end]
 	if code(err) != want {
 		t.Errorf("the call fails with %v, want %v", err, want)
 	}
 	if end == "cancelled" { // the client does not wait for the handler
-		time.Sleep(b.Takes)
+		time.Sleep(x.Takes)
 		synctest.Wait()
 	}
-	settling.Check(t, &log, notSettled)
-	remain := b.Left(7, 9)
 	if end == "panics" {
-		remain = b.Left(10, 9)
+		return 10
 	}
-	if got := faulttest.Left(t, limiter, "alice"); got != remain {
-		t.Errorf("%d left, want %d", got, remain)
-	}
+	return 7
 }
 
 // TestUnsentInOutages breaks the store before calls of each kind that no server takes. Their errors stay.
 func TestUnsentInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		for kind, call := range kinds {
-			t.Run(b.Name+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					limiter, store := faulttest.New(t, faulttest.Never())
-					var log faulttest.Log
-					var settling *faulttest.Settling
-					option := connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.WithLogger(log.Logger())))
-					procedure := func(name string) *connect.Client[text, text] {
-						return connect.NewClient[text, text](&http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-							settling = b.Begin(store)
-							return nil, errors.New("no route")
-						}}}, "http://nobody/"+name, option)
-					}
-					s := &service{unary: procedure("Unary"), client: procedure("Client"), server: procedure("Server"), bidi: procedure("Bidi")}
-					_, err := call(t.Context(), s, "a")
-					if code(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "no route") {
-						t.Errorf("the call = %v, want the error of the network", err)
-					}
-					settling.Check(t, &log, notSettled)
-					if got, want := faulttest.Left(t, limiter, "alice"), b.Left(10, 9); got != want {
-						t.Errorf("%d left, want %d", got, want)
-					}
-				})
-			})
+	faulttest.InOutages(t, notSettled, slices.Collect(maps.Keys(kinds)), func(t *testing.T, x *faulttest.Trial, kind string) (left int64) {
+		option := connect.WithInterceptors(connectlimit.New(x.Limiter, alice, connectlimit.WithLogger(x.Log.Logger())))
+		procedure := func(name string) *connect.Client[text, text] {
+			return connect.NewClient[text, text](&http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				x.Begin()
+				return nil, errors.New("no route")
+			}}}, "http://nobody/"+name, option)
 		}
-	}
+		s := &service{unary: procedure("Unary"), client: procedure("Client"), server: procedure("Server"), bidi: procedure("Bidi")}
+		_, err := kinds[kind](t.Context(), s, "a")
+		if code(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "no route") {
+			t.Errorf("the call = %v, want the error of the network", err)
+		}
+		return 10
+	})
 }
 
 // TestMessagesInOutages breaks the store in the middle of streams that acquire for each message. The next message is

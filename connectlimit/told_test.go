@@ -53,9 +53,7 @@ func TestSkip(t *testing.T) {
 	skip := connectlimit.Skip(func(_ context.Context, procedure string) bool { return procedure == "/test.Echo/Once" })
 	p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(connectlimit.New(limiter, byKey, skip))})
 	p.key = ""
-	if err := p.call(t.Context(), "hello"); err != nil {
-		t.Errorf("a call that is skipped = %v", err)
-	}
+	check.Error(t, "a call that is skipped", p.call(t.Context(), "hello"))
 	if _, err := p.stream(t.Context(), "hello"); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("a call that is not skipped = %v, want unauthenticated", err)
 	}

@@ -152,9 +152,7 @@ func TestUnaryServer(t *testing.T) {
 		t.Errorf("the pushback is %v, want 30000", got)
 	}
 	clock.Advance(30 * time.Second)
-	if err := once(as(t, "alice"), conn, "hello"); err != nil {
-		t.Errorf("a call after the delay = %v", err)
-	}
+	check.Error(t, "a call after the delay", once(as(t, "alice"), conn, "hello"))
 }
 
 func TestKeysAndErrors(t *testing.T) {

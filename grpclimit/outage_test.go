@@ -26,15 +26,8 @@ const notSettled = "grpclimit: a lease could not be settled"
 // TestHandlersSettleInOutages breaks the store while a handler runs, which corrects its lease and returns or panics. The call
 // ends as ever; the lease is settled once, or given up once.
 func TestHandlersSettleInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		for _, end := range []string{"returns", "panics", "cancelled", "too late"} {
-			for _, kind := range []string{"unary", "stream"} {
-				t.Run(b.Name+", "+end+", "+kind, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { handleInOutage(t, b, end, kind) })
-				})
-			}
-		}
-	}
+	kinds := faulttest.Pairs([]string{"returns", "panics", "cancelled", "too late"}, []string{"unary", "stream"})
+	faulttest.InOutages(t, notSettled, kinds, handleInOutage)
 }
 
 // A serverStream is one without messages.
@@ -46,12 +39,10 @@ type serverStream struct {
 func (s *serverStream) Context() context.Context { return s.ctx }
 func (s *serverStream) SetTrailer(metadata.MD)   {}
 
-func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
-	limiter, store := faulttest.New(t, faulttest.Never())
-	var log faulttest.Log
+func handleInOutage(t *testing.T, x *faulttest.Trial, kind [2]string) (left int64) {
+	end := kind[0]
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var settling *faulttest.Settling
 	failed := status.Error(codes.NotFound, "no such book")
 	handle := func(ctx context.Context) error {
 		check.Error(t, "Adjust()", grpclimit.Lease(ctx).Adjust(zlimit.Amounts{"rpm": 2}))
@@ -61,7 +52,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
 		case "too late":
 			time.Sleep(2 * time.Minute)
 		}
-		settling = b.Begin(store)
+		x.Begin()
 		if end == "panics" {
 			panic("broken")
 		}
@@ -75,49 +66,37 @@ func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
 			}
 		}()
 		var err error
-		if kind == "unary" {
-			_, err = grpclimit.UnaryServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()), grpclimit.RefundPanics())(ctx, nil, &grpc.UnaryServerInfo{},
+		if kind[1] == "unary" {
+			_, err = grpclimit.UnaryServerInterceptor(x.Limiter, request, grpclimit.WithLogger(x.Log.Logger()), grpclimit.RefundPanics())(ctx, nil, &grpc.UnaryServerInfo{},
 				func(ctx context.Context, _ any) (any, error) { return nil, handle(ctx) })
 		} else {
-			err = grpclimit.StreamServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()), grpclimit.RefundPanics())(nil, &serverStream{ctx: ctx}, &grpc.StreamServerInfo{},
+			err = grpclimit.StreamServerInterceptor(x.Limiter, request, grpclimit.WithLogger(x.Log.Logger()), grpclimit.RefundPanics())(nil, &serverStream{ctx: ctx}, &grpc.StreamServerInfo{},
 				func(_ any, s grpc.ServerStream) error { return handle(s.Context()) })
 		}
 		if !errors.Is(err, failed) {
 			t.Errorf("the call fails with %v, want the handler's error", err)
 		}
 	}()
-	settling.Check(t, &log, notSettled)
-	want := b.Left(7, 9)
 	if end == "panics" {
-		want = b.Left(10, 9)
+		return 10
 	}
-	if got := faulttest.Left(t, limiter, "alice"); got != want {
-		t.Errorf("%d left, want %d", got, want)
-	}
+	return 7
 }
 
 // TestClientsSettleInOutages breaks the store while a client's stream is open, whose lease is corrected. The answers come
 // immediately. The end comes when the lease is settled, or given up.
 func TestClientsSettleInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		for _, end := range []string{"read", "cancelled", "too late", "abandoned"} {
-			t.Run(b.Name+", "+end, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { streamInOutage(t, b, end) })
-			})
-		}
-	}
+	faulttest.InOutages(t, notSettled, []string{"read", "cancelled", "too late", "abandoned"}, streamInOutage)
 }
 
-func streamInOutage(t *testing.T, b faulttest.Outage, end string) {
-	limiter, store := faulttest.New(t, faulttest.Never())
-	var log faulttest.Log
+func streamInOutage(t *testing.T, x *faulttest.Trial, end string) (left int64) {
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
-	conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))))
+	conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(x.Limiter, request, grpclimit.WithLogger(x.Log.Logger()))))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream := check.Call(conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")).Must(t, "NewStream()")
 	check.Fatal(t, "Adjust()", grpclimit.Lease(stream.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
-	settling := b.Begin(store)
+	x.Begin()
 	answer := new(wrapperspb.StringValue)
 	for _, text := range []string{"a", "b"} {
 		if err := errors.Join(stream.SendMsg(wrapperspb.String(text)), stream.RecvMsg(answer)); err != nil || answer.GetValue() != text {
@@ -134,53 +113,40 @@ func streamInOutage(t *testing.T, b faulttest.Outage, end string) {
 	case "too late":
 		time.Sleep(time.Minute)
 		want = codes.DeadlineExceeded
-		settling.Began = settling.Began.Add(time.Minute)
+		x.Settling.Began = x.Settling.Began.Add(time.Minute)
 	}
-	if waited := time.Since(settling.Began); waited != 0 {
+	if waited := time.Since(x.Settling.Began); waited != 0 {
 		t.Errorf("the answers are held back for %v", waited)
 	}
 	if end == "abandoned" {
-		time.Sleep(b.Takes)
+		time.Sleep(x.Takes)
 		synctest.Wait()
 	} else if err := stream.RecvMsg(answer); status.Code(err) != want && (want != codes.OK || !errors.Is(err, io.EOF)) {
 		t.Errorf("the stream ends with %v, want %v", err, want)
 	}
-	settling.Check(t, &log, notSettled)
-	if got, want := faulttest.Left(t, limiter, "alice"), b.Left(7, 9); got != want {
-		t.Errorf("%d left, want %d", got, want)
-	}
+	return 7
 }
 
 // TestUnsentInOutages breaks the store before a call that no server takes. Its error stays.
 func TestUnsentInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		t.Run(b.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				limiter, store := faulttest.New(t, faulttest.Never())
-				var log faulttest.Log
-				request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
-				var settling *faulttest.Settling
-				err := grpclimit.UnaryClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(t.Context(), "/x/Y", nil, nil, nil,
-					func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
-						settling = b.Begin(store)
-						err := status.Error(codes.Unavailable, "no route")
-						for _, o := range options { // as gRPC does at the end of each call
-							if finish, ok := o.(grpc.OnFinishCallOption); ok {
-								finish.OnFinish(err)
-							}
-						}
-						return err
-					})
-				if status.Convert(err).Message() != "no route" {
-					t.Errorf("the call = %v, want its own error", err)
+	faulttest.InOutages(t, notSettled, []string{"unary"}, func(t *testing.T, x *faulttest.Trial, _ string) (left int64) {
+		request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
+		err := grpclimit.UnaryClientInterceptor(x.Limiter, request, grpclimit.WithLogger(x.Log.Logger()))(t.Context(), "/x/Y", nil, nil, nil,
+			func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
+				x.Begin()
+				err := status.Error(codes.Unavailable, "no route")
+				for _, o := range options { // as gRPC does at the end of each call
+					if finish, ok := o.(grpc.OnFinishCallOption); ok {
+						finish.OnFinish(err)
+					}
 				}
-				settling.Check(t, &log, notSettled)
-				if got, want := faulttest.Left(t, limiter, "alice"), b.Left(10, 9); got != want {
-					t.Errorf("%d left, want %d", got, want)
-				}
+				return err
 			})
-		})
-	}
+		if status.Convert(err).Message() != "no route" {
+			t.Errorf("the call = %v, want its own error", err)
+		}
+		return 10
+	})
 }
 
 // TestMessagesInOutages breaks the store in the middle of streams that acquire for each message. The next message is

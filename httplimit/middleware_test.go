@@ -475,9 +475,7 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 		}
 		lease := httplimit.Lease(response.Request.Context())
 		if lease != nil {
-			if err := lease.Adjust(zlimit.Amounts{"rpm": 1}); err != nil {
-				t.Errorf("Adjust() of an open connection = %v", err)
-			}
+			check.Error(t, "Adjust() of an open connection", lease.Adjust(zlimit.Amounts{"rpm": 1}))
 		}
 		check.Error(t, "Close()", conn.Close())
 		if lease != nil {

@@ -27,37 +27,24 @@ const notSettled = "httplimit: a lease could not be settled"
 // TestHandlersSettleInOutages breaks the store while a handler runs. Its request ends as ever, and its lease is settled once,
 // or given up once.
 func TestHandlersSettleInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		for _, panics := range []bool{false, true} {
-			for _, end := range []string{"", "cancelled", "too late"} {
-				name := b.Name
-				if panics {
-					name += ", panics"
-				}
-				t.Run(name+", "+end, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { handleInOutage(t, b, panics, end) })
-				})
-			}
-		}
-	}
+	ends := faulttest.Pairs([]string{"returns", "panics"}, []string{"in time", "cancelled", "too late"})
+	faulttest.InOutages(t, notSettled, ends, handleInOutage)
 }
 
-func handleInOutage(t *testing.T, b faulttest.Outage, panics bool, end string) {
-	limiter, store := faulttest.New(t, faulttest.Never())
-	var log faulttest.Log
+func handleInOutage(t *testing.T, x *faulttest.Trial, end [2]string) (left int64) {
+	panics := end[0] == "panics"
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var settling *faulttest.Settling
-	h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()), httplimit.RefundPanics())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httplimit.New(x.Limiter, byKey, httplimit.WithLogger(x.Log.Logger()), httplimit.RefundPanics())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		check.Error(t, "Adjust()", httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}))
 		_, _ = io.WriteString(w, "hello")
-		switch end {
+		switch end[1] {
 		case "cancelled":
 			cancel()
 		case "too late":
 			time.Sleep(2 * time.Minute)
 		}
-		settling = b.Begin(store)
+		x.Begin()
 		if panics {
 			panic("broken")
 		}
@@ -71,17 +58,13 @@ func handleInOutage(t *testing.T, b faulttest.Outage, panics bool, end string) {
 		}()
 		h.ServeHTTP(w, keyed(t).WithContext(ctx))
 	}()
-	settling.Check(t, &log, notSettled)
 	if w.Body.String() != "hello" {
 		t.Errorf("the body is %q", w.Body)
 	}
-	want := b.Left(7, 9)
 	if panics {
-		want = b.Left(10, 9)
+		return 10
 	}
-	if got := faulttest.Left(t, limiter, "alice"); got != want {
-		t.Errorf("%d left, want %d", got, want)
-	}
+	return 7
 }
 
 // In TestLeasesThatCannotBeSettledAreALineAMinute, the store goes away beneath each of many handlers, and of many answers.
@@ -133,21 +116,13 @@ func TestClosedWhileAHandlerRuns(t *testing.T) {
 // TestTransportSettlesInOutages breaks the store while an answer is read. Its bytes come immediately. Its end, or Close, comes
 // when the lease is settled or given up.
 func TestTransportSettlesInOutages(t *testing.T) {
-	for _, b := range faulttest.Outages() {
-		for _, end := range []string{"read", "closed", "cancelled", "too late"} {
-			t.Run(b.Name+", "+end, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { readInOutage(t, b, end) })
-			})
-		}
-	}
+	faulttest.InOutages(t, notSettled, []string{"read", "closed", "cancelled", "too late"}, readInOutage)
 }
 
-func readInOutage(t *testing.T, b faulttest.Outage, end string) {
-	limiter, store := faulttest.New(t, faulttest.Never())
-	var log faulttest.Log
+func readInOutage(t *testing.T, x *faulttest.Trial, end string) (left int64) {
 	body := &faulttest.Body{Rest: "hello"}
 	transport := &httplimit.Transport{
-		Limiter: limiter, Request: byKey, Logger: log.Logger(),
+		Limiter: x.Limiter, Request: byKey, Logger: x.Log.Logger(),
 		Base: faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body, Request: r}, nil
 		}),
@@ -162,12 +137,12 @@ func readInOutage(t *testing.T, b faulttest.Outage, end string) {
 	case "too late":
 		time.Sleep(2 * time.Minute)
 	}
-	settling := b.Begin(store)
+	x.Begin()
 	got := make([]byte, 5)
 	if n, err := io.ReadFull(response.Body, got); err != nil || string(got) != "hello" {
 		t.Errorf("the bytes are %q, %v", got[:n], err)
 	}
-	if waited := time.Since(settling.Began); waited != 0 {
+	if waited := time.Since(x.Settling.Began); waited != 0 {
 		t.Errorf("the last bytes are held back for %v", waited)
 	}
 	if end != "closed" {
@@ -178,41 +153,28 @@ func readInOutage(t *testing.T, b faulttest.Outage, end string) {
 	for range 2 {
 		_ = response.Body.Close()
 	}
-	settling.Check(t, &log, notSettled)
 	if got := body.Closed.Load(); got != 2 {
 		t.Errorf("the body is closed %d times, want twice", got)
 	}
-	if got, want := faulttest.Left(t, limiter, "alice"), b.Left(7, 9); got != want {
-		t.Errorf("%d left, want %d", got, want)
-	}
+	return 7
 }
 
 // TestUnsentInOutages breaks the store before a request that cannot be sent. Its error is that of the base.
 func TestUnsentInOutages(t *testing.T) {
 	unsent := errors.New("no route")
-	for _, b := range faulttest.Outages() {
-		t.Run(b.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				limiter, store := faulttest.New(t, faulttest.Never())
-				var log faulttest.Log
-				var settling *faulttest.Settling
-				transport := &httplimit.Transport{
-					Limiter: limiter, Request: byKey, Logger: log.Logger(),
-					Base: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-						settling = b.Begin(store)
-						return nil, unsent
-					}},
-				}
-				if _, err := transport.RoundTrip(absolute(t)); !errors.Is(err, unsent) {
-					t.Errorf("RoundTrip() = %v, want the error of the base", err)
-				}
-				settling.Check(t, &log, notSettled)
-				if got, want := faulttest.Left(t, limiter, "alice"), b.Left(10, 9); got != want {
-					t.Errorf("%d left, want %d", got, want)
-				}
-			})
-		})
-	}
+	faulttest.InOutages(t, notSettled, []string{"no connection"}, func(t *testing.T, x *faulttest.Trial, _ string) (left int64) {
+		transport := &httplimit.Transport{
+			Limiter: x.Limiter, Request: byKey, Logger: x.Log.Logger(),
+			Base: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				x.Begin()
+				return nil, unsent
+			}},
+		}
+		if _, err := transport.RoundTrip(absolute(t)); !errors.Is(err, unsent) {
+			t.Errorf("RoundTrip() = %v, want the error of the base", err)
+		}
+		return 10
+	})
 }
 
 // absolute is a request of a client.

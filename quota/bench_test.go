@@ -15,10 +15,7 @@ import (
 // dimensions and one request in its window.
 func benchLimiter(b *testing.B, n int, q ModelQuota) (*Limiter, []string) {
 	b.Helper()
-	l, err := NewWithConfig(b.Context(), Config{DefaultQuota: q, Providers: []Provider{ProviderLocal}})
-	if err != nil {
-		b.Fatalf("NewWithConfig = %v", err)
-	}
+	l := check.Call(NewWithConfig(b.Context(), Config{DefaultQuota: q, Providers: []Provider{ProviderLocal}})).Must(b, "NewWithConfig")
 	models := make([]string, n)
 	for i := range models {
 		models[i] = "model-" + strconv.Itoa(i)

@@ -21,9 +21,7 @@ func limiters(t *testing.T, test func(t *testing.T, open func(c quota.Config) *q
 			c.Backend, c.FilePath = quota.BackendSQLite, filepath.Join(t.TempDir(), "quota.db")
 			l := newLimiter(t, c)
 			t.Cleanup(func() {
-				if err := l.Close(); err != nil {
-					t.Errorf("Close = %v, want nil", err)
-				}
+				check.Error(t, "Close", l.Close())
 			})
 			return l
 		})
@@ -61,9 +59,7 @@ func TestAClockSetBackShutsForOneWindow(t *testing.T) {
 					t.Errorf("Check 1ns before the window is over = %v, want refused", err)
 				}
 				clk.advance(1)
-				if err := l.Check(ctx, r); err != nil {
-					t.Errorf("Check when the window is over = %v, want nil", err)
-				}
+				check.Error(t, "Check when the window is over", l.Check(ctx, r))
 			})
 		}
 	})

@@ -238,10 +238,7 @@ func TestRandomProgramsSurviveRestarts(t *testing.T) {
 		actions := p.actions()
 		actions["restart"] = func(t *rapid.T) {
 			check.Fatal(t, "Persist", p.l.Persist(p.ctx))
-			l, err := open(cfg)
-			if err != nil {
-				t.Fatalf("NewWithConfig = %v", err)
-			}
+			l := check.Call(open(cfg)).Must(t, "NewWithConfig")
 			check.Fatal(t, "Load", l.Load(p.ctx))
 			p.l, p.held = l, nil // reservations do not outlive the process
 		}

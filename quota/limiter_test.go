@@ -28,10 +28,7 @@ func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
 func newLimiter(t testing.TB, c quota.Config) *quota.Limiter {
 	t.Helper()
-	l, err := quota.NewWithConfig(t.Context(), c)
-	if err != nil {
-		t.Fatalf("NewWithConfig = %v, want nil", err)
-	}
+	l := check.Call(quota.NewWithConfig(t.Context(), c)).Must(t, "NewWithConfig")
 	return l
 }
 
@@ -63,10 +60,7 @@ func TestQuotasResolveFromProvidersAndOverrides(t *testing.T) {
 		"the local provider has none": {cfg: quota.Config{Providers: []quota.Provider{quota.ProviderLocal}}, none: []string{"gpt-4o"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, err := newLimiter(t, c.cfg).AllStats(t.Context())
-			if err != nil {
-				t.Fatalf("AllStats = %v", err)
-			}
+			all := check.Call(newLimiter(t, c.cfg).AllStats(t.Context())).Must(t, "AllStats")
 			for model, want := range c.want {
 				st, ok := all[model]
 				if got := [3]int64{st.MaxRPM, st.MaxTPM, st.MaxRPD}; !ok || got != want {
@@ -293,9 +287,7 @@ func TestReservationsCloseOnce(t *testing.T) {
 	if err := r.Settle(ctx, -1, 0); !errors.As(err, new(*quota.ValidationError)) {
 		t.Errorf("Settle(-1) = %v, want a *ValidationError", err)
 	}
-	if err := r.Settle(ctx, 10, 20); err != nil {
-		t.Errorf("Settle after a bad one = %v, want nil", err)
-	}
+	check.Error(t, "Settle after a bad one", r.Settle(ctx, 10, 20))
 	for name, err := range map[string]error{"Settle": r.Settle(ctx, 1, 1), "Cancel": r.Cancel(ctx), "zero": new(quota.Reservation).Cancel(ctx)} {
 		if !errors.Is(err, quota.ErrClosed) {
 			t.Errorf("%s of a closed reservation = %v, want ErrClosed", name, err)
@@ -320,9 +312,7 @@ func TestAResetForgetsReservations(t *testing.T) {
 	}
 	check.Fatal(t, "ResetAll()", l.ResetAll(ctx))
 	check.Fatal(t, "RecordUsage()", l.RecordUsage(ctx, "m", 7, 0))
-	if err := errors.Join(held[0].Settle(ctx, 90, 0), held[1].Cancel(ctx)); err != nil {
-		t.Errorf("Settle, Cancel after a reset = %v, want nil", err)
-	}
+	check.Error(t, "Settle, Cancel after a reset", errors.Join(held[0].Settle(ctx, 90, 0), held[1].Cancel(ctx)))
 	if st, _ := l.Stats(ctx, "m"); st.TPM != 7 || st.RPM != 1 || st.RPD != 1 {
 		t.Errorf("Stats = %+v, want only the request after the reset", st)
 	}

@@ -56,9 +56,7 @@ func TestUnknownModelsAreRefused(t *testing.T) {
 					return
 				}
 				// What was sent all the same is recorded, and does not make the model known.
-				if err := l.Record(ctx, r); err != nil {
-					t.Errorf("Record = %v, want nil", err)
-				}
+				check.Error(t, "Record", l.Record(ctx, r))
 				if st, err := l.Stats(ctx, r.Model); err != nil || st.RPM != 1 {
 					t.Errorf("Stats = %+v, %v, want the one request", st, err)
 				}
@@ -116,9 +114,7 @@ func TestAReleaseCountsAsItsModel(t *testing.T) {
 			}
 		}
 		var denied *quota.ExceededError
-		if err := l.Check(ctx, quota.Request{Model: "x-2024-04-09", Input: 1}); err != nil {
-			t.Errorf("Check of the second request = %v, want nil", err)
-		}
+		check.Error(t, "Check of the second request", l.Check(ctx, quota.Request{Model: "x-2024-04-09", Input: 1}))
 		if _, err := l.Reserve(ctx, quota.Request{Model: "x-2024"}); err != nil {
 			t.Fatalf("Reserve() = %v", err)
 		}

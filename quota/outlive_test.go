@@ -25,15 +25,9 @@ func TestWhatHasHappenedIsRecorded(t *testing.T) {
 			}
 		}
 		end()
-		if err := held[0].Settle(ended, 7, 0); err != nil {
-			t.Errorf("Settle after its context ended = %v, want nil", err)
-		}
-		if err := held[1].Cancel(ended); err != nil {
-			t.Errorf("Cancel after its context ended = %v, want nil", err)
-		}
-		if err := l.RecordUsage(ended, "m", 1, 2); err != nil {
-			t.Errorf("RecordUsage after its context ended = %v, want nil", err)
-		}
+		check.Error(t, "Settle after its context ended", held[0].Settle(ended, 7, 0))
+		check.Error(t, "Cancel after its context ended", held[1].Cancel(ended))
+		check.Error(t, "RecordUsage after its context ended", l.RecordUsage(ended, "m", 1, 2))
 		if st, err := l.Stats(t.Context(), "m"); err != nil || st.TPD != 10 || st.RPD != 2 {
 			t.Errorf("Stats = %+v, %v, want 10 tokens of two requests", st, err)
 		}

@@ -32,10 +32,7 @@ func call(t *testing.T, tr *quota.Transport, url, model string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(quota.WithModel(t.Context(), model), http.MethodGet, url, nil)
 	check.Fatal(t, "http.NewRequestWithContext()", err)
-	resp, err := (&http.Client{Transport: tr}).Do(req)
-	if err != nil {
-		t.Fatalf("request = %v", err)
-	}
+	resp := check.Call((&http.Client{Transport: tr}).Do(req)).Must(t, "request")
 	check.Fatal(t, "Body.Close()", resp.Body.Close())
 }
 

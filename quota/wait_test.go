@@ -77,9 +77,7 @@ func TestWaitWakesWhenSomethingIsGivenBack(t *testing.T) {
 				r := check.Call(l.Reserve(t.Context(), quota.Request{Model: "m", Input: 100})).Must(t, "Reserve()")
 				start := time.Now()
 				time.AfterFunc(7*time.Second, func() {
-					if err := give(t.Context(), l, &r); err != nil {
-						t.Errorf("giving back = %v", err)
-					}
+					check.Error(t, "giving back", give(t.Context(), l, &r))
 				})
 				if _, err := l.Wait(t.Context(), quota.Request{Model: "m", Input: 50}); err != nil || time.Since(start) != 7*time.Second {
 					t.Errorf("Wait = %v after %v, want nil after 7s", err, time.Since(start))

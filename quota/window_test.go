@@ -181,9 +181,7 @@ func TestAHeldLockIsWaitedFor(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	sh.mu.Unlock()
-	if err := <-done; err != nil {
-		t.Errorf("RecordUsage = %v, want nil", err)
-	}
+	check.Error(t, "RecordUsage", <-done)
 }
 
 // TestErrNoSQLite calls the constructors without the engine. They name the package to import.

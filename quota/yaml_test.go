@@ -78,9 +78,7 @@ func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 func TestLoadOfMissingFileIsEmpty(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	l := fileLimiter(t, filepath.Join(t.TempDir(), "none.yaml"), &now)
-	if err := l.Load(t.Context()); err != nil {
-		t.Errorf("Load of a missing file = %v, want nil", err)
-	}
+	check.Error(t, "Load of a missing file", l.Load(t.Context()))
 }
 
 func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {

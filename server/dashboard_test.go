@@ -120,9 +120,7 @@ func TestDashboardAlone(t *testing.T) {
 		t.Errorf("the link has status %d", status)
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("Run() = %v", err)
-	}
+	check.Error(t, "Run()", <-ended)
 	for _, address := range []string{"0.0.0.0:0", ":0", "example.com:80", "x"} {
 		if err := (&Dashboard{Config: c, Address: address}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("Run() on %s = %v, want that it is no loopback", address, err)
@@ -142,9 +140,7 @@ func open(t *testing.T, c *Config) (s *Server, admin *http.Client) {
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
+		check.Error(t, "Run()", <-done)
 	})
 	admin = browser(t)
 	if status, _ := look(t, admin, link, nil); status != http.StatusOK {

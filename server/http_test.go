@@ -49,9 +49,7 @@ func TestHTTP(t *testing.T) {
 	}()
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "event: decision") { // the one that waits
 	}
-	if err := end(); err != nil {
-		t.Errorf("Run with streams and waits = %v, want nil", err)
-	}
+	check.Error(t, "Run with streams and waits", end())
 	if err := <-waited; !errors.As(err, &problem) || problem.Code != "draining" {
 		t.Errorf("the wait ends with %v, want draining", err)
 	}

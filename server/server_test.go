@@ -126,9 +126,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 
-	if err := end(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	check.Error(t, "Run", end())
 	if _, err := client.ShouldRateLimit(t.Context(), request("bob")); err == nil {
 		t.Error("ShouldRateLimit after the end = nil, want an error")
 	}
@@ -156,9 +154,7 @@ func TestDrain(t *testing.T) {
 		}
 		watched <- fmt.Sprint(got.GetStatus(), err, " ", asked.GetOverallCode(), failure, " ", code)
 	}()
-	if err := end(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	check.Error(t, "Run", end())
 	if _, err := watch.Recv(); status.Code(err) != codes.Canceled { // the drain does not wait for who watches
 		t.Errorf("the watch ends with %v, want canceled", err)
 	}

@@ -149,9 +149,7 @@ func TestAuditQueries(t *testing.T) {
 		start := c.now()
 		for i := range 230 { // more than two pages; now and then several in a millisecond
 			resource := []string{"gpt-4", "gpt-5", ""}[i%3]
-			if err := l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", int64(i)+1)}}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, l, zlimit.Level{Entity: "e", Resource: resource}, zlimit.PerDay("rpd", int64(i)+1))
 			if i%4 > 0 {
 				c.sleep(time.Duration(rand.N(3000)) * time.Millisecond)
 			}
@@ -259,9 +257,7 @@ func TestAuditRetention(t *testing.T) {
 		}
 		kept := func() (days int64) {
 			t.Helper()
-			if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-				t.Fatalf("Limits.Set() = %v", err)
-			}
+			setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, zlimit.PerDay("rpd", 1))
 			return last(zlimit.AuditResource("gpt-4"))
 		}
 		if got := kept(); got != 90 {
@@ -450,15 +446,12 @@ func TestPrincipals(t *testing.T) {
 // In TestEventsFollowVersions, goroutines change one config. The order of the events is the order of the versions.
 func TestEventsFollowVersions(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		ctx := context.Background()
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now)) // all in one millisecond
 		var group sync.WaitGroup
 		for range 6 {
 			group.Go(func() {
 				for range 5 {
-					if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
-						t.Errorf("Set() = %v", err)
-					}
+					setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, zlimit.PerDay("rpd", 1))
 				}
 			})
 		}

@@ -99,9 +99,7 @@ func TestLevels(t *testing.T) {
 			func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "key-1"}) },
 			func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}) },
 		} {
-			if err := errors.Join(remove(), remove()); err != nil {
-				t.Errorf("deleting, and deleting again = %v", err)
-			}
+			check.Error(t, "deleting, and deleting again", errors.Join(remove(), remove()))
 			expect(int64(3-n), []zlimit.Source{zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem}[n])
 		}
 		check.Error(t, "Delete()", l.Limits.Delete(ctx, zlimit.Level{}))

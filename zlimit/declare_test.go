@@ -152,9 +152,7 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	before := hook(s)
 	l := newLimiter(t, zlimit.StoreOn(before))
 	before.once(func() {
-		if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 7)}}); err != nil {
-			t.Errorf("Limits.Set() = %v", err)
-		}
+		setLimits(t, operator, zlimit.Level{Resource: "gpt-4"}, zlimit.PerDay("rpd", 7))
 	})
 	got, err := l.Limits.Apply(ctx, zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 5)}})
 	if diff := cmp.Diff(zlimit.Applied{Kept: []string{"gpt-4"}}, got); err != nil || diff != "" {

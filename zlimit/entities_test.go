@@ -526,9 +526,7 @@ func TestStaleIndex(t *testing.T) {
 	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 		t.Errorf("Delete() = %v, want ErrEntityHasChildren", err)
 	}
-	if err := errors.Join(l.Entities.Delete(ctx, "e"), l.Entities.Delete(ctx, "p")); err != nil {
-		t.Errorf("Delete() of the child, and of the parent = %v", err)
-	}
+	check.Error(t, "Delete() of the child, and of the parent", errors.Join(l.Entities.Delete(ctx, "e"), l.Entities.Delete(ctx, "p")))
 }
 
 // TestRecordsOfOthers reads entities as other programs may write them.

@@ -124,7 +124,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 		}
 		check.Error(t, "Entities.Get()", err)
 	}
-	anew := func() {
+	recreate := func() {
 		c.sleep(time.Second)
 		check.Error(t, "Entities.Delete()", other.Entities.Delete(ctx, "e"))
 		create(t, other, zlimit.Entity{ID: "e", Name: "new"})
@@ -145,7 +145,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 	}{
 		{"first, while another updates", nil, update, zlimit.ErrEntityChanged, "ex"},
 		{"later, while another updates", []func(){update}, update, zlimit.ErrEntityChanged, "exx"},
-		{"first, while it is created anew", nil, anew, zlimit.ErrEntityChanged, "new"},
+		{"first, while it is created again", nil, recreate, zlimit.ErrEntityChanged, "new"},
 		{"first, while it is deleted", nil, remove, zlimit.ErrEntityNotFound, ""},
 		{"first of a bare record, while it is deleted", []func(){bare}, remove, zlimit.ErrEntityNotFound, ""},
 	} {

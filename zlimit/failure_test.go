@@ -222,9 +222,7 @@ func TestFailingSettle(t *testing.T) {
 	if got := limit(t, l, "tpm").Consumed; got != 100_000 {
 		t.Errorf("the item counts %d after the failed commit, want 100000", got)
 	}
-	if err := lease.Commit(ctx); err != nil {
-		t.Errorf("Commit() again = %v", err)
-	}
+	check.Error(t, "Commit() again", lease.Commit(ctx))
 	if got := limit(t, l, "tpm").Consumed; got != 150_000 {
 		t.Errorf("the item counts %d after the commit, want 150000", got)
 	}
@@ -319,10 +317,7 @@ func TestMissing(t *testing.T) {
 		t.Errorf("Open() of a missing table = %v, want ErrTableNotFound", err)
 	}
 	for range 2 { // the second finds all there
-		l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
-		if err != nil {
-			t.Fatalf("Open() with setup = %v", err)
-		}
+		l := check.Call(zlimit.Open(ctx, dsn, zlimit.WithSetup())).Must(t, "Open() with setup")
 		check.Error(t, "Ping() and Close()", errors.Join(l.Ping(ctx), l.Close(), l.Close()))
 		for name, err := range map[string]error{
 			"Ping": l.Ping(ctx),

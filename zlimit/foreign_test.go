@@ -364,9 +364,7 @@ func TestAttributeSetManually(t *testing.T) {
 			t.Error("a request whose write was applied is admitted uncounted")
 		}
 		byHand(expr.Value{})
-		if err := late.Rollback(ctx); err != nil {
-			t.Errorf("Rollback() of a lease that stayed open = %v", err)
-		}
+		check.Error(t, "Rollback() of a lease that stayed open", late.Rollback(ctx))
 		consumed(121)
 	})
 }

@@ -224,9 +224,7 @@ func TestScopedLimiters(t *testing.T) {
 		}
 	}
 
-	if err := errors.Join(a.Close(), a.Close()); err != nil {
-		t.Errorf("Close() of a scoped limiter = %v", err)
-	}
+	check.Error(t, "Close() of a scoped limiter", errors.Join(a.Close(), a.Close()))
 	for call, err := range map[string]error{
 		"Acquire":   func() error { _, err := a.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); return err }(),
 		"Namespace": func() error { _, err := a.Namespace(ctx, "b"); return err }(),
@@ -254,9 +252,7 @@ func TestScopedLimiters(t *testing.T) {
 	if _, err := again.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Acquire() after the store was closed = %v, want ErrClosed", err)
 	}
-	if err := errors.Join(again.Close(), b.Close(), exact.Close()); err != nil {
-		t.Errorf("Close() after the store was closed = %v", err)
-	}
+	check.Error(t, "Close() after the store was closed", errors.Join(again.Close(), b.Close(), exact.Close()))
 }
 
 // TestConcurrentRegistrations registers, deletes and recovers from several goroutines: each succeeds once.
@@ -483,9 +479,7 @@ func TestPurgeOfANamespaceInUse(t *testing.T) {
 	if !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "written to") {
 		t.Errorf("Purge() of a namespace in use = %v, want ErrNamespaceState", err)
 	}
-	if err := errors.Join(scope.Close(), l.Namespaces.Purge(ctx, ns.ID, nil)); err != nil {
-		t.Errorf("Purge() after it was left = %v", err)
-	}
+	check.Error(t, "Purge() after it was left", errors.Join(scope.Close(), l.Namespaces.Purge(ctx, ns.ID, nil)))
 	if got := dump(t, l.Calls(), ns.ID); len(got) > 0 {
 		t.Errorf("items left: %v", got)
 	}

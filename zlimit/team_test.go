@@ -111,9 +111,7 @@ func TestTeamPaysAtOnce(t *testing.T) {
 		t.Fatalf("before there are limits = %v", err)
 	}
 	setLimits(t, l, zlimit.Level{Entity: "team", Resource: "api"}, zlimit.PerMinute("rpm", 60))
-	if err := ask(); err != nil {
-		t.Errorf("as soon as the team has a limit = %v", err)
-	}
+	check.Error(t, "as soon as the team has a limit", ask())
 	for b, err := range l.Usage.Buckets(t.Context(), "api") {
 		if err != nil || b.Entity != "team" {
 			t.Errorf("a bucket of %s, %v, want one of the team alone", b.Entity, err)

@@ -346,9 +346,7 @@ func TestSettlementIsWithdrawn(t *testing.T) {
 	if got := available(t, l, "tpd"); got != 300 {
 		t.Errorf("tpd has %d after a failed settlement, want 300", got)
 	}
-	if err := l.Settle(ctx, token, zlimit.Amounts{"tpd": 30}); err != nil {
-		t.Errorf("Settle() afterwards = %v", err)
-	}
+	check.Error(t, "Settle() afterwards", l.Settle(ctx, token, zlimit.Amounts{"tpd": 30}))
 	if got := available(t, l, "tpd"); got != 370 {
 		t.Errorf("tpd has %d after the settlement, want 370", got)
 	}
@@ -396,9 +394,7 @@ func TestInvalidTokens(t *testing.T) {
 	if err := tokenError(new(zlimit.Lease).Token(time.Hour)); !errors.Is(err, zlimit.ErrLeaseClosed) {
 		t.Errorf("Token() of the zero value = %v, want ErrLeaseClosed", err)
 	}
-	if err := l.Settle(ctx, token, zlimit.Amounts{"tpd": 50}); err != nil {
-		t.Errorf("Settle() afterwards = %v", err)
-	}
+	check.Error(t, "Settle() afterwards", l.Settle(ctx, token, zlimit.Amounts{"tpd": 50}))
 }
 
 func tokenError(_ string, err error) error { return err }

@@ -87,10 +87,7 @@ func TestVersions(t *testing.T) {
 		// A table without a record is taken as it is; setting it up completes it.
 		check.Fatal(t, "Delete()", store.Of(s).Delete(ctx, []store.Key{key}))
 		if !store.IsEmbedded(s) { // an embedded store is always set up
-			l, err := zlimit.New(ctx, s)
-			if err != nil {
-				t.Fatalf("New() on a table without a version = %v", err)
-			}
+			l := check.Call(zlimit.New(ctx, s)).Must(t, "New() on a table without a version")
 			check.Error(t, "Close()", l.Close())
 			if got := read(); got != nil {
 				t.Errorf("New() wrote %v", got)

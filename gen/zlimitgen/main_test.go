@@ -255,10 +255,7 @@ func FuzzGenerate(f *testing.F) {
 			}
 			return
 		}
-		output, err := emit.Typed(d, "llm", "limits.yaml")
-		if err != nil {
-			t.Fatalf("Typed() of a valid declaration = %v", err)
-		}
+		output := check.Call(emit.Typed(d, "llm", "limits.yaml")).Must(t, "Typed() of a valid declaration")
 		imports := check.Call(sdk()).Must(t, "sdk()")
 		fset := token.NewFileSet()
 		parsed := check.Call(parser.ParseFile(fset, "limits_gen.go", output, 0)).Must(t, "parser.ParseFile()")

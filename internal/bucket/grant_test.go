@@ -72,7 +72,7 @@ func (g *grantLedger) advance(to int64) {
 			g.lone.Add(g.lone, in)
 		}
 		g.clamp()
-		anew := g.edge(g.at, to) == next
+		resets := g.edge(g.at, to) == next
 		g.at = next
 		g.stretches++
 		g.clamp()
@@ -81,7 +81,7 @@ func (g *grantLedger) advance(to int64) {
 			g.balance.Sub(g.balance, g.rest())
 			g.granted, g.until = 0, 0
 		}
-		if !anew {
+		if !resets {
 			continue
 		}
 		left := int64(0)

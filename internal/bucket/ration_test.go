@@ -33,7 +33,7 @@ func naiveQuota(s *State, p *Params, tokens, from, to int64) int64 {
 // TestQuotasInWindows compares the chain of a quota with a walk minute by minute.
 func TestQuotasInWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	anew, cut := 0, 0
+	resets, cut := 0, 0
 	for range 1500 {
 		p := rationed(t, random)
 		from := instant(random)
@@ -49,13 +49,13 @@ func TestQuotasInWindows(t *testing.T) {
 		if got, want := ch.of(l.Tokens), naiveQuota(&s, &p, l.Tokens, from, to); got != want || ch.renewed != p.Times.Between(from, to) {
 			t.Fatalf("%d of %+v from %d to %d makes %d, want %d", l.Tokens, p, from, to, got, want)
 		} else if ch.renewed {
-			anew++
+			resets++
 		} else if got < l.Tokens {
 			cut++
 		}
 	}
-	if anew < 100 || cut < 20 {
-		t.Errorf("%d quotas were full again, and %d cut off", anew, cut)
+	if resets < 100 || cut < 20 {
+		t.Errorf("%d quotas were reset, and %d cut off", resets, cut)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestRefundsToFullShards(t *testing.T) {
 // TestRefundToAnotherLife gives tokens back to a full shard. The only shard with room started the limit again, so
 // the tokens are not of its life. It does not get them by itself.
 func TestRefundToAnotherLife(t *testing.T) {
-	for _, anew := range []bool{false, true} {
+	for _, restarted := range []bool{false, true} {
 		g, limits := newGauge(t), fixedLimits{}
 		own := perDay("", map[string]int64{"rpm": 2000})
 		limits.set("hot", own)
@@ -111,7 +111,7 @@ func TestRefundToAnotherLife(t *testing.T) {
 			i := check.Call(e.items.readShard(t.Context(), b.shard(number))).Must(t, "readShard()")
 			changed := *i
 			changed.Limits = slices.Clone(i.Limits)
-			if number == 1 && anew {
+			if number == 1 && restarted {
 				for at := range changed.Limits {
 					changed.Limits[at].Life++
 				}
@@ -120,8 +120,8 @@ func TestRefundToAnotherLife(t *testing.T) {
 		}
 		c := r.levels[0].returns(nil)[0]
 		amounts := amountsOf(map[string]int64{"rpm": -100})
-		if to, _ := e.settler.passOn(&c, b.shard(0), amounts); (to != nil) == anew {
-			t.Errorf("started anew %v: passOn() finds a shard: %v", anew, to != nil)
+		if to, _ := e.settler.passOn(&c, b.shard(0), amounts); (to != nil) == restarted {
+			t.Errorf("restarted %v: passOn() finds a shard: %v", restarted, to != nil)
 		}
 	}
 }

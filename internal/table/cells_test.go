@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
@@ -76,9 +78,7 @@ func TestCallsOfBeforeTheReturn(t *testing.T) {
 		pass(50 * time.Millisecond)
 		g.hush()
 		pass(time.Second) // the breaker asks for a
-		if err := table.call(t.Context(), "c", g.call); err != nil {
-			t.Errorf("call() after the return = %v", err)
-		}
+		check.Error(t, "call() after the return", table.call(t.Context(), "c", g.call))
 		all.Wait()
 		if quiet := table.breaker.keys.quiet.Load(); quiet != 0 {
 			t.Errorf("%d keys count as silent", quiet)
@@ -97,9 +97,7 @@ func TestSilentKeysThatAreSeldomUsed(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 3 * 40 {
 			all.Go(func() {
-				if err := table.call(t.Context(), "other", g.callOf("other")); err != nil {
-					t.Errorf("call() of a key that answers = %v", err)
-				}
+				check.Error(t, "call() of a key that answers", table.call(t.Context(), "other", g.callOf("other")))
 			})
 			if at := i % 40; at < len(keys) {
 				all.Go(func() {

@@ -163,10 +163,7 @@ func TestProcessesShareOneQuota(t *testing.T) {
 		if mode == "scarce" && d < time.Minute && (admitted > rateLimit || refused > 0 && admitted < rateLimit-processes) {
 			t.Errorf("admitted = %d in all and %d refused, want %d, never more", admitted, refused, rateLimit)
 		}
-		st, err := l.Stats(t.Context(), mode)
-		if err != nil {
-			t.Fatalf("Stats = %v", err)
-		}
+		st := check.Call(l.Stats(t.Context(), mode)).Must(t, "Stats")
 		if got := strconv.FormatInt(st.RPD, 10); got != strconv.Itoa(admitted) {
 			t.Errorf("%s: requests of the day = %s, want the %d that were admitted and kept", mode, got, admitted)
 		}

@@ -38,14 +38,9 @@ func (c *clock) Now() time.Time { return c.now }
 
 func open(t *testing.T, path string, c quota.Config) *quota.Limiter {
 	t.Helper()
-	l, err := quota.NewWithSQLiteConfig(t.Context(), path, c)
-	if err != nil {
-		t.Fatalf("NewWithSQLiteConfig = %v, want nil", err)
-	}
+	l := check.Call(quota.NewWithSQLiteConfig(t.Context(), path, c)).Must(t, "NewWithSQLiteConfig")
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("Close = %v", err)
-		}
+		check.Error(t, "Close", l.Close())
 	})
 	return l
 }
@@ -262,9 +257,7 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	release()
-	if err := <-done; err != nil {
-		t.Errorf("Reserve when the lock is gone = %v, want nil", err)
-	}
+	check.Error(t, "Reserve when the lock is gone", <-done)
 	if st, err := l.Stats(t.Context(), "m"); err != nil || st.RPM != 1 {
 		t.Errorf("Stats = %+v, %v, want the one request that got through", st, err)
 	}
@@ -308,9 +301,7 @@ func TestManyOpenANewFileAtOnce(t *testing.T) {
 				t.Errorf("NewWithSQLite = %v, want nil", err)
 				return
 			}
-			if err := errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Close()); err != nil {
-				t.Errorf("RecordUsage, Close = %v, want nil", err)
-			}
+			check.Error(t, "RecordUsage, Close", errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Close()))
 		})
 	}
 	wg.Wait()
@@ -360,9 +351,7 @@ func TestCallersThatGiveUpLeaveTheFileUsable(t *testing.T) {
 
 func TestAClosedFileSaysSo(t *testing.T) {
 	l := check.Call(quota.NewWithSQLite(t.Context(), filepath.Join(t.TempDir(), "x.db"))).Must(t, "quota.NewWithSQLite()")
-	if err := errors.Join(l.Close(), l.Close()); err != nil {
-		t.Errorf("Close twice = %v, want nil", err)
-	}
+	check.Error(t, "Close twice", errors.Join(l.Close(), l.Close()))
 	if err := l.RecordUsage(t.Context(), "m", 1, 1); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("RecordUsage after Close = %v, want an error that says so", err)
 	}
@@ -468,9 +457,7 @@ func TestCorruptFilesAreErrors(t *testing.T) {
 				if _, errReserve := l.Reserve(t.Context(), quota.Request{Model: "m"}); errReserve == nil {
 					t.Error("Reserve on the file = nil, want an error")
 				}
-				if err := l.Close(); err != nil {
-					t.Errorf("Close = %v", err)
-				}
+				check.Error(t, "Close", l.Close())
 			}
 			if err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("opening and loading = %v, want an error that names the file", err)

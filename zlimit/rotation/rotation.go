@@ -89,10 +89,6 @@ func (p *place) refuse(format string, args ...any) error {
 	return &zlimit.ValidationError{Field: "entity", Value: p.entity, Reason: fmt.Sprintf(format, args...)}
 }
 
-func (p *place) becoming() error {
-	return p.refuse("is becoming the new ID of %s, and gets what that has: run %s first", p.from, rotation(p.from, p.entity))
-}
-
 func (p *place) getting() error {
 	return p.refuse("is getting the new ID %s: run %s first, and name %s then", p.to, rotation(p.entity, p.to), p.to)
 }
@@ -122,16 +118,18 @@ func CheckLimits(ctx context.Context, l *zlimit.RateLimiter, entity string) erro
 
 // change returns an error for an entity of which a change has no effect, or the error of reading its place. Before, a rotation carries the change over.
 func (p *place) change(err error) error {
-	switch {
-	case err != nil:
-		return err
-	case p.from != "":
-		return p.becoming()
-	case p.done():
+	if err = p.former(err); err == nil && p.done() {
 		return p.has()
-	default:
-		return nil
 	}
+	return err
+}
+
+// former returns an error for an entity that is becoming the new ID of another one, or the error of reading its place.
+func (p *place) former(err error) error {
+	if err == nil && p.from != "" {
+		return p.refuse("is becoming the new ID of %s, and gets what that has: run %s first", p.from, rotation(p.from, p.entity))
+	}
+	return err
 }
 
 // CheckRelease returns a [*zlimit.ValidationError] if the metadata of an entity must go on naming its new ID: the record of that says so, too. Without
@@ -148,29 +146,19 @@ func CheckRelease(ctx context.Context, l *zlimit.RateLimiter, entity string) err
 // the switch of the old ID outlasts its record. It costs as much as [CheckBucket].
 func CheckDelete(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
 	p, err := placeOf(ctx, l, entity)
-	switch {
-	case err != nil:
-		return err
-	case p.from != "":
-		return p.becoming()
-	case p.to != "" && !p.done():
+	if err = p.former(err); err == nil && p.to != "" && !p.done() {
 		return p.getting()
-	default:
-		return nil
 	}
+	return err
 }
 
 // CheckServe returns a [*zlimit.ValidationError] if an entity must not serve requests: it has a new ID, or is getting one, so that both would spend the
 // same budget. It costs as much as [CheckBucket].
 func CheckServe(ctx context.Context, l *zlimit.RateLimiter, entity string) error {
 	p, err := placeOf(ctx, l, entity)
-	switch {
-	case err != nil:
+	switch err = p.former(err); {
+	case err != nil || p.to == "":
 		return err
-	case p.from != "":
-		return p.becoming()
-	case p.to == "":
-		return nil
 	case p.done():
 		return p.refuse("has the new ID %s, and both would spend the budget: name %s; zlimit limits with --although-rotated serves %s as well", p.to, p.to, p.entity)
 	default:

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -68,13 +70,8 @@ func TestTheLimiterEndsWithTheTest(t *testing.T) {
 	t.Run("a test", func(t *testing.T) {
 		limiter, _ = zlimittest.New(t, zlimit.PerMinute("rpm", 1))
 		t.Cleanup(func() { // runs before the limiter is closed, when the test's context has ended
-			lease, err := limiter.Acquire(context.Background(), ask("alice"))
-			if err != nil {
-				t.Fatalf("Acquire() in a cleanup = %v", err)
-			}
-			if err := lease.Commit(context.Background()); err != nil {
-				t.Errorf("Commit() in a cleanup = %v", err)
-			}
+			lease := check.Call(limiter.Acquire(context.Background(), ask("alice"))).Must(t, "Acquire() in a cleanup")
+			check.Error(t, "Commit() in a cleanup", lease.Commit(context.Background()))
 		})
 	})
 	if _, err := limiter.Acquire(t.Context(), ask("alice")); !errors.Is(err, zlimit.ErrClosed) {

@@ -86,10 +86,7 @@ func TestViolationsAndPushback(t *testing.T) {
 		t.Error("there is room before the pushback is over")
 	}
 	clock.Advance(time.Millisecond)
-	lease, err := limiter.Acquire(t.Context(), ask(2))
-	if err != nil {
-		t.Fatalf("Acquire() after the pushback = %v", err)
-	}
+	lease := check.Call(limiter.Acquire(t.Context(), ask(2))).Must(t, "Acquire() after the pushback")
 	_ = lease.Commit(t.Context())
 	if _, err := limiter.Acquire(t.Context(), ask(5)); !errors.As(err, &exceeded) || rpc.Pushback(exceeded) != "-1" {
 		t.Errorf("Pushback() of what never fits = %v", err)

@@ -177,9 +177,7 @@ func TestTakenPortIsNoEngine(t *testing.T) {
 	if err := p.awaitReady(); !errors.Is(err, errDied) {
 		t.Errorf("awaitReady on another server's port = %v, want %v", err, errDied)
 	}
-	if err := p.stop(); err != nil {
-		t.Errorf("stop = %v, want nil", err)
-	}
+	check.Error(t, "stop", p.stop())
 }
 
 func TestFailedStartShowsTheOutput(t *testing.T) {

@@ -203,9 +203,7 @@ func TestSlowWaitsForItsGate(t *testing.T) {
 		t.Errorf("counter before the gate opens = %q, want 0", got)
 	}
 	close(gate)
-	if err := <-done; err != nil {
-		t.Errorf("UpdateItem = %v, want nil", err)
-	}
+	check.Error(t, "UpdateItem", <-done)
 	if got := b.read(t, "a"); got != "1" {
 		t.Errorf("counter = %q, want 1", got)
 	}

@@ -82,9 +82,7 @@ func TestMeanRefusals(t *testing.T) {
 				if err != nil || (out.Item != nil) != test.done {
 					t.Errorf("after the first write, the item is %v, %v; want it there: %t", out.Item, err, test.done)
 				}
-				if err := put(t.Context(), c, table, sk, "1"); err != nil {
-					t.Errorf("the same write again = %v", err)
-				}
+				check.Error(t, "the same write again", put(t.Context(), c, table, sk, "1"))
 			}
 		})
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/check"
+
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -25,9 +27,7 @@ func TestUnprocessedDeletions(t *testing.T) {
 	keys := []store.Key{{PK: "p", SK: "a"}, {PK: "p", SK: "b"}, {PK: "p", SK: "c"}, {PK: "p", SK: "a"}, {PK: "p", SK: "d"}}
 
 	s, sent := scripted(answer("a", "b", "d"), answer("a", "d"), answer("a", "d"), answer("d"), answer())
-	if err := s.Delete(t.Context(), keys); err != nil {
-		t.Errorf("Delete = %v", err)
-	}
+	check.Error(t, "Delete", s.Delete(t.Context(), keys))
 	for i, want := range []int{4, 3, 2, 2, 1} {
 		if i >= len(sent.requests) || strings.Count(sent.requests[i], `"DeleteRequest"`) != want {
 			t.Fatalf("request %d of %q, want one of %d deletions", i, sent.requests, want)

@@ -66,9 +66,7 @@ func TestOpenCreatesNothing(t *testing.T) {
 	// Another process sets it up meanwhile.
 	other := open(t)(sqlite.Open(path, storetest.Table))
 	check.Fatal(t, "Setup()", other.Setup(t.Context()))
-	if err := s.Ping(t.Context()); err != nil {
-		t.Errorf("Ping() after another process's Setup = %v", err)
-	}
+	check.Error(t, "Ping() after another process's Setup", s.Ping(t.Context()))
 	if _, err := s.Write(t.Context(), countUp(t)); err != nil {
 		t.Errorf("Write() after another process's Setup = %v", err)
 	}
@@ -238,9 +236,7 @@ func TestWaitsForOtherProcesses(t *testing.T) {
 		t.Errorf("Write that waits for another call = %v, want %v", err, context.Canceled)
 	}
 	execute(t, other, "COMMIT")
-	if err := <-first; err != nil {
-		t.Errorf("Write after another process's = %v", err)
-	}
+	check.Error(t, "Write after another process's", <-first)
 	items, err := s.Read(t.Context(), []store.Key{bucketKey}, true)
 	if err != nil || items[0].Get("n").Number() != "1" {
 		t.Errorf("Read = %v, %v; want n = 1", items, err)

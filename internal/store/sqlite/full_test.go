@@ -42,14 +42,10 @@ func TestFullDisk(t *testing.T) {
 	if !errors.As(err, &failed) || store.OutcomeOf(err) != store.Unavailable || failed.Unknown || !strings.Contains(err.Error(), "full") {
 		t.Fatalf("Write() to a full disk = %v, want an outage in which nothing was written", err)
 	}
-	if err := put(0, 1); err != nil {
-		t.Errorf("Write() of an item that needs no more room = %v", err)
-	}
+	check.Error(t, "Write() of an item that needs no more room", put(0, 1))
 	if items, err := s.Read(ctx, []store.Key{{PK: fmt.Sprint("p", last), SK: "s"}}, true); err != nil || items[0] != nil {
 		t.Errorf("Read() of what was not written = %v, %v", items, err)
 	}
 	pragma("max_page_count = 1000000")
-	if err := put(last, 0); err != nil {
-		t.Errorf("Write() once there is room = %v", err)
-	}
+	check.Error(t, "Write() once there is room", put(last, 0))
 }

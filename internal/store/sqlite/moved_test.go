@@ -95,9 +95,7 @@ func fileThatMoves(t *testing.T) {
 	if err != nil || len(log) == 0 {
 		t.Fatalf("the log has %d bytes, %v", len(log), err)
 	}
-	if err := s.Close(); err != nil {
-		t.Errorf("Close() of a store whose file was deleted = %v", err)
-	}
+	check.Error(t, "Close() of a store whose file was deleted", s.Close())
 	if after, err := os.ReadFile(path + "-wal"); err != nil || len(after) != len(log) {
 		t.Errorf("after Close() of a store whose file was deleted, the log has %d bytes, %v, want %d", len(after), err, len(log))
 	}

@@ -47,9 +47,7 @@ func TestWritersDoNotDisturbOneAnother(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 5 {
-				if err := Write(path, []byte(strconv.Itoa(i))); err != nil {
-					t.Errorf("Write = %v, want nil", err)
-				}
+				check.Error(t, "Write", Write(path, []byte(strconv.Itoa(i))))
 			}
 		})
 	}

@@ -37,9 +37,7 @@ func TestVerifyTellsTamperedTarballs(t *testing.T) {
 	sum := sha512.Sum512(body)
 	integrity := "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
 
-	if err := verify(body, integrity); err != nil {
-		t.Errorf("verify(the package) = %v, want nil", err)
-	}
+	check.Error(t, "verify(the package)", verify(body, integrity))
 	body[0] ^= 1
 	if err := verify(body, integrity); err == nil {
 		t.Error("verify(a changed package) = nil, want an error")

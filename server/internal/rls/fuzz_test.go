@@ -30,10 +30,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		limiter, _ := zlimittest.New(t)
-		s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: "default"})
-		if err != nil {
-			t.Fatalf("New of a checked file = %v", err)
-		}
+		s := check.Call(New(t.Context(), c, Options{Limiter: limiter, Namespace: "default"})).Must(t, "New of a checked file")
 		for name := range table.domains {
 			if _, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: name, Descriptors: list(descriptor("a=b"), descriptor("a=b", "c="))}); err != nil {
 				t.Errorf("ShouldRateLimit = %v", err)
@@ -45,9 +42,7 @@ func FuzzFile(f *testing.F) {
 // TestAliases reads a file with aliases, and refuses one whose aliases of aliases make a billion descriptors of it.
 func TestAliases(t *testing.T) {
 	const few = "domain: d\ndescriptors: [{key: a, rate_limit: &l {unit: day, requests_per_unit: 1}}, {key: b, rate_limit: *l}]"
-	if err := (&Config{Files: []File{{Name: "f.yaml", Text: []byte(few)}}}).Check(); err != nil {
-		t.Errorf("Check of a file with an alias = %v", err)
-	}
+	check.Error(t, "Check of a file with an alias", (&Config{Files: []File{{Name: "f.yaml", Text: []byte(few)}}}).Check())
 	many := "domain: d\ndescriptors:\n- {key: k0, descriptors: &a0 [{key: a}]}\n"
 	for i := range 9 {
 		alias := fmt.Sprintf("{key: %%d, descriptors: *a%d}", i)

@@ -69,9 +69,7 @@ func TestLeaseOfALimiter(t *testing.T) {
 		t.Errorf("a token of a lease of %d bytes has %d, want at most %d", len(inner), len(text), most)
 	}
 	opened := check.Call(s.Open(text, "default", "gateway", start)).Must(t, "Open()")
-	if err := limiter.Settle(t.Context(), opened.Leases[0].Token, zlimit.Amounts{"tpm": 100}); err != nil {
-		t.Errorf("Settle = %v, want nil", err)
-	}
+	check.Error(t, "Settle", limiter.Settle(t.Context(), opened.Leases[0].Token, zlimit.Amounts{"tpm": 100}))
 }
 
 // TestAltered changes each byte of a token, cuts it at each place, and adds to it.

@@ -220,10 +220,7 @@ func TestOnEngine(t *testing.T) {
 	if interrupted == 0 || n == 0 || m.Counts()[CountChanges] == 0 {
 		t.Error("nothing came between")
 	}
-	l, err := zlimit.New(t.Context(), zdynamo.New(w.client, w.table), zlimit.WithSetup())
-	if err != nil {
-		t.Fatalf("New() on the target = %v", err)
-	}
+	l := check.Call(zlimit.New(t.Context(), zdynamo.New(w.client, w.table), zlimit.WithSetup())).Must(t, "New() on the target")
 	check.Error(t, "Close()", l.Close())
 }
 

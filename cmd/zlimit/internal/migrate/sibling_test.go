@@ -363,7 +363,7 @@ var features = []feature{
 		u.holds("mo-b", "mo", "sys", 8)
 		u.holds("mo-a", "mo", "sys", 6)
 	}},
-	{"entity created anew", func(w *author) {
+	{"entity created again", func(w *author) {
 		for _, org := range []string{"an-a", "an-b"} {
 			w.call("create_entity", org)
 			w.call("set_limits", org, limits(monthly("sys", 10)))

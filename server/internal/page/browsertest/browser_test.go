@@ -49,9 +49,7 @@ func open(t *testing.T, company demo.Options, change func(*page.Options)) *site 
 	d, err := demo.Start(t.Context(), company)
 	check.Fatal(t, "demo.Start()", err)
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
+		check.Error(t, "Close()", d.Close())
 	})
 	options := page.Options{
 		Limiter: d.Limiter, Recent: d.Recent, Namespace: "production", Store: "memory:", Token: "secret", TokenUser: "dana", Now: d.Now, Leases: d.Leases,
