@@ -27,6 +27,7 @@ var packages = map[string]string{
 	"httptest":   "net/http/httptest",
 	"json":       "encoding/json",
 	"httplimit":  module + "/httplimit",
+	"ledger":     module + "/zlimit/ledger",
 	"price":      module + "/price",
 	"log":        "log",
 	"quota":      module + "/quota",

@@ -30,6 +30,7 @@ var floors = [][]string{
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "zlimit/rotation", "internal/edge/...", "internal/deploy/...", "stack"},
 	{"aggregator", "httplimit", "zlimit/hindsight"},
+	{"zlimit/ledger"},
 	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/rotate", "cmd/zlimit/internal/virtual"},
 	{"cmd/zlimit/internal/cli/show"},
 	{"cmd/zlimit/internal/cli/shell", "cmd/zlimit/internal/cli/budgets", "cmd/zlimit/internal/demo"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // TestAmounts writes amounts in few characters, and never rounds to what they are not.
@@ -265,7 +266,7 @@ func TestWhole(t *testing.T) {
 // TestOutlook gives the headline and the row of one budget one answer.
 func TestOutlook(t *testing.T) {
 	from := time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
-	q := &usageQuery{Limit: "tpm", Entity: "acme", Resource: "gpt", From: from, To: from.AddDate(0, 1, 0), Now: from.AddDate(0, 0, 20), Zone: time.UTC}
+	q := &usageQuery{Resource: "gpt", Zone: time.UTC, Query: ledger.Query{Limit: "tpm", Entity: "acme", Resources: []string{"gpt"}, From: from, Now: from.AddDate(0, 0, 20)}}
 	p := &page{Options: Options{Now: func() time.Time { return q.Now }}}
 	check.Fatal(t, "parse()", p.parse())
 	for _, test := range []struct {
@@ -284,17 +285,18 @@ func TestOutlook(t *testing.T) {
 		for i := range test.used {
 			days[31+19-i] = 10
 		}
-		f := zlimit.Forecast{Entity: "acme", Limit: "tpm", Capacity: 1000, Available: test.available, UsedUp: test.usedUp, ResetsAt: q.To}
-		book := &ledger{Groups: []group{{Entity: "acme", days: days, Forecast: &f}}, Total: days, offset: 31, Forecast: f, Budget: 1000, Available: float64(f.Available), Ends: q.To}
-		book.others.days = make([]float64, 61)
-		book.extend(q)
-		body := usageOf(q, book, nil)
+		f := zlimit.Forecast{Entity: "acme", Limit: "tpm", Capacity: 1000, Available: test.available, UsedUp: test.usedUp, ResetsAt: q.To()}
+		month := &book{Month: &ledger.Month{
+			Query: q.Query, Groups: []ledger.Group{{Entity: "acme", Days: days, Forecast: &f}}, Total: days, Before: 31, Forecast: f, Budget: 1000, Available: float64(f.Available), Ends: q.To(),
+			Early: test.used < 14,
+		}}
+		body := usageOf(q, month, nil)
 		if head, err := p.execute("head usage", view{Body: body}); err != nil || !strings.Contains(string(head), test.head) || string(body.Rows[0].Outlook) != test.row {
 			t.Errorf("the headline is %q, %v, beside a row that says %q, want %q and %q", head, err, body.Rows[0].Outlook, test.head, test.row)
 		}
 		everyone := *q
 		everyone.Entity = ""
-		head, err := p.execute("head usage", view{Body: usageOf(&everyone, book, nil)})
+		head, err := p.execute("head usage", view{Body: usageOf(&everyone, month, nil)})
 		if text := string(head); err != nil || strings.Contains(text, "too early") != (test.row == "too early") || strings.Contains(text, "used up") != (test.row == "used up") {
 			t.Errorf("the headline of everyone is %q, %v, beside a row that says %q", head, err, test.row)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 const (
@@ -128,7 +129,7 @@ func columns(all []standing) []string {
 			}
 		}
 	}
-	names := largest(counts)
+	names := ledger.Largest(counts)
 	names = names[:min(len(names), 3)]
 	slices.SortFunc(names, func(a, b string) int { // money last
 		return cmp.Or(cmp.Compare(btoi(isMoney(a)), btoi(isMoney(b))), cmp.Compare(a, b))
@@ -161,7 +162,7 @@ func slotsOf(all []standing) *slotsView {
 	v.Scale = max((max(v.Capacity, v.Held)+mostSquares-1)/mostSquares, 1)
 	maps.DeleteFunc(by, func(_ string, n float64) bool { return n == 0 })
 	others := v.Held
-	for i, name := range largest(by) {
+	for i, name := range ledger.Largest(by) {
 		if i < len(colours)-1 {
 			others -= int64(by[name])
 			v.add(colours[i], named(name), int64(by[name]))

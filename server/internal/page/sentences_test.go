@@ -9,6 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // TestSentences writes each sentence of the templates in each of its forms.
@@ -28,19 +29,19 @@ func TestSentences(t *testing.T) {
 		return c
 	}
 	later := now.Add(20 * time.Minute)
-	team, labs := &group{Entity: "team"}, &group{Entity: "labs"}
-	for _, g := range []*group{team, labs} {
+	team, labs := &ledger.Group{Entity: "team"}, &ledger.Group{Entity: "labs"}
+	for _, g := range []*ledger.Group{team, labs} {
 		g.Forecast = &zlimit.Forecast{UsedUp: later}
 	}
 	month := func(b usageBody) *usageBody {
-		b.usageQuery = &usageQuery{Resource: "gpt", Entity: b.CSV, Limit: "usd", From: now.AddDate(0, 0, -27).Truncate(24 * time.Hour), To: now.AddDate(0, 0, 3), Now: now, Zone: time.UTC}
-		if b.ledger == nil {
-			b.ledger = &ledger{}
+		b.usageQuery = &usageQuery{Resource: "gpt", Zone: time.UTC, Query: ledger.Query{Entity: b.CSV, Limit: "usd", From: ledger.Begin(now), Now: now}}
+		if b.book == nil {
+			b.book = &book{Month: &ledger.Month{}}
 		}
 		b.Total, b.Against = []float64{100e9}, "October"
 		return &b
 	}
-	budget := &ledger{Budget: 200e9, Ends: now.AddDate(0, 0, 2), Forecast: zlimit.Forecast{UsedUp: later}}
+	budget := &book{Month: &ledger.Month{Budget: 200e9, Ends: now.AddDate(0, 0, 2), Forecast: zlimit.Forecast{UsedUp: later}}}
 	asked := func(a hindsight.Answer, refused bool, first *refusedThen) *whyBody {
 		return &whyBody{Explanation: &hindsight.Explanation{Answer: a}, ID: "ann", Resource: "gpt", Refused: refused, First: first, at: now, end: now.Add(time.Minute), now: now}
 	}
@@ -66,21 +67,21 @@ func TestSentences(t *testing.T) {
 		{"lead now", &nowBody{Count: 1, Causes: []cause{of(1, 0.6, nil, time.Time{}, 0), {}}}, "1 entity has a bucket here. Most refusals come from one limit: tpm of acme, which comes back within seconds."},
 		{"lead now", &nowBody{Count: 1, Causes: []cause{of(1, 0.5, nil, later, 0), {}}}, "1 entity has a bucket here. It is not one limit alone. The heaviest is tpm of acme, until about 14:27."},
 		{"head usage", month(usageBody{}), "November: $100 so far, and no budget of a month for it"},
-		{"head usage", month(usageBody{CSV: "acme", ledger: budget, Outlook: outlookUsedUp}), "November: $100 of $200. The budget is used up until 30 November"},
-		{"head usage", month(usageBody{CSV: "acme", ledger: budget, Outlook: outlookTooEarly}), "November: $100 of $200. It is too early for a forecast"},
-		{"head usage", month(usageBody{CSV: "acme", ledger: budget, Outlook: outlookEndsEarly}), "November: $100 of $200. At this pace the budget ends on 28 November, 48 hours early"},
-		{"head usage", month(usageBody{CSV: "acme", ledger: budget, Outlook: outlookLasts}), "November: $100 of $200. At this pace it lasts the month"},
-		{"head usage", month(usageBody{Verdicts: verdicts{N: 1, UsedUp: []*group{team}}}), "November: $100 so far, with 1 budget. The budget of team is used up"},
-		{"head usage", month(usageBody{ledger: budget, Verdicts: verdicts{N: 2, UsedUp: []*group{team, labs}}}), "November: $100 of $200 in 2 budgets. 2 are used up"},
-		{"head usage", month(usageBody{Verdicts: verdicts{N: 2, EndEarly: []*group{team}}}), "November: $100 so far, with 2 budgets. The budget of team ends on 28 November"},
-		{"head usage", month(usageBody{Verdicts: verdicts{N: 2, EndEarly: []*group{team, labs}}}), "November: $100 so far, with 2 budgets. 2 end early, team first, on 28 November"},
-		{"head usage", month(usageBody{Verdicts: verdicts{N: 2, TooEarly: 1}}), "November: $100 so far, with 2 budgets. It is too early for a forecast"},
-		{"head usage", month(usageBody{Verdicts: verdicts{N: 1}}), "November: $100 so far, with 1 budget. It lasts the month"},
-		{"head usage", month(usageBody{Verdicts: verdicts{N: 2}}), "November: $100 so far, with 2 budgets. All last the month"},
+		{"head usage", month(usageBody{CSV: "acme", book: budget, Outlook: ledger.OutlookUsedUp}), "November: $100 of $200. The budget is used up until 30 November"},
+		{"head usage", month(usageBody{CSV: "acme", book: budget, Outlook: ledger.OutlookTooEarly}), "November: $100 of $200. It is too early for a forecast"},
+		{"head usage", month(usageBody{CSV: "acme", book: budget, Outlook: ledger.OutlookEndsEarly}), "November: $100 of $200. At this pace the budget ends on 28 November, 48 hours early"},
+		{"head usage", month(usageBody{CSV: "acme", book: budget, Outlook: ledger.OutlookLasts}), "November: $100 of $200. At this pace it lasts the month"},
+		{"head usage", month(usageBody{Verdicts: ledger.Verdicts{N: 1, UsedUp: []*ledger.Group{team}}}), "November: $100 so far, with 1 budget. The budget of team is used up"},
+		{"head usage", month(usageBody{book: budget, Verdicts: ledger.Verdicts{N: 2, UsedUp: []*ledger.Group{team, labs}}}), "November: $100 of $200 in 2 budgets. 2 are used up"},
+		{"head usage", month(usageBody{Verdicts: ledger.Verdicts{N: 2, EndEarly: []*ledger.Group{team}}}), "November: $100 so far, with 2 budgets. The budget of team ends on 28 November"},
+		{"head usage", month(usageBody{Verdicts: ledger.Verdicts{N: 2, EndEarly: []*ledger.Group{team, labs}}}), "November: $100 so far, with 2 budgets. 2 end early, team first, on 28 November"},
+		{"head usage", month(usageBody{Verdicts: ledger.Verdicts{N: 2, TooEarly: 1}}), "November: $100 so far, with 2 budgets. It is too early for a forecast"},
+		{"head usage", month(usageBody{Verdicts: ledger.Verdicts{N: 1}}), "November: $100 so far, with 1 budget. It lasts the month"},
+		{"head usage", month(usageBody{Verdicts: ledger.Verdicts{N: 2}}), "November: $100 so far, with 2 budgets. All last the month"},
 		{"lead usage", month(usageBody{}), "No one spends much more than in the same days of October."},
-		{"lead usage", month(usageBody{Cause: usageCause{Group: team, Part: 0.3, Alone: true, Left: 5e9}}), "team alone is the cause: 30 % more than in the same days of October. About $5 of the budget will be left."},
-		{"lead usage", month(usageBody{Cause: usageCause{Group: team, Part: 0.3, May: 2e9, Over: 9e9}}), "team grows most: 30 % more than in the same days of October. The budget lasts if team stays below $2 a day, or with $9 more."},
-		{"lead usage", month(usageBody{Cause: usageCause{Group: team, Part: 0.3, Over: 9e9}}), "team grows most: 30 % more than in the same days of October. The budget lasts with $9 more."},
+		{"lead usage", month(usageBody{Cause: ledger.Cause{Group: team, Part: 0.3, Alone: true, Left: 5e9}}), "team alone is the cause: 30 % more than in the same days of October. About $5 of the budget will be left."},
+		{"lead usage", month(usageBody{Cause: ledger.Cause{Group: team, Part: 0.3, May: 2e9, Over: 9e9}}), "team grows most: 30 % more than in the same days of October. The budget lasts if team stays below $2 a day, or with $9 more."},
+		{"lead usage", month(usageBody{Cause: ledger.Cause{Group: team, Part: 0.3, Over: 9e9}}), "team grows most: 30 % more than in the same days of October. The budget lasts with $9 more."},
 		{"head entity", &entityBody{ID: "ann"}, "ann has no bucket, and nothing is limited yet"},
 		{"lead entity", &entityBody{ID: "ann"}, ""},
 		{"head entity", &entityBody{ID: "ann", Resource: "gpt", Resolved: zlimit.Resolved{DisabledBy: zlimit.SourceResource}}, "ann is disabled for gpt"},

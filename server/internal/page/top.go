@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // A topBody is the screen that answers who uses most, and who is refused most.
@@ -98,7 +99,7 @@ func (p *page) used(ctx context.Context, resources []string, since time.Duration
 				if by[limit][s.Entity] == nil {
 					by[limit][s.Entity] = make([]float64, parts)
 				}
-				by[limit][s.Entity][part] += ownOf(&s, limit, len(resources) > 1)
+				by[limit][s.Entity][part] += ledger.Own(&s, limit, len(resources) > 1)
 			}
 		}
 	}
@@ -110,7 +111,7 @@ func mostUsed(used map[string][]float64) (all []topUse) {
 	for _, days := range used {
 		total += max(sum(days), 0)
 	}
-	entities := largest(sums(used))
+	entities := ledger.Largest(sums(used))
 	for _, e := range entities[:min(len(entities), topRows)] {
 		if n := sum(used[e]); n > 0 {
 			all = append(all, topUse{e, used[e], n, n / total})
@@ -130,4 +131,13 @@ func mostRefused(rejected map[refusal]int64) (all []topRefusal, total int64) {
 		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Limit, b.Limit))
 	})
 	return all[:min(len(all), topRows)], total
+}
+
+// sums are the totals of amounts by day.
+func sums(days map[string][]float64) map[string]float64 {
+	totals := make(map[string]float64, len(days))
+	for entity, of := range days {
+		totals[entity] = sum(of)
+	}
+	return totals
 }

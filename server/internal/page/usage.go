@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // A usageBody is the screen that answers whether a budget lasts, who is the cause, and what is spent but not settled.
 type usageBody struct {
 	*usageQuery
-	*ledger
+	*book
 
 	Resources     []string
 	Limits        []string
 	Held          float64 // by calls under way
 	Today         float64
-	Outlook       outlook // of the budget; "" without one
-	Verdicts      verdicts
-	Cause         usageCause
+	Outlook       ledger.Outlook // of the budget; "" without one
+	Verdicts      ledger.Verdicts
+	Cause         ledger.Cause
 	Chart         charts
 	Key           []keyItem
 	Rows          []budgetRow
@@ -37,7 +38,7 @@ type usageBody struct {
 // RefusedBy is how often the limit refused in 24 hours.
 func (b *usageBody) RefusedBy() (n int64) {
 	for i := range b.Groups {
-		n += b.Groups[i].Refused
+		n += b.refused[b.Groups[i].Entity]
 	}
 	return n
 }
@@ -48,51 +49,49 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 	if err != nil || q.Resource == "" {
 		return v, err
 	}
-	book, at, err := p.ledgerOf(ctx, q)
+	of, at, err := p.bookOf(ctx, q)
 	if err != nil {
 		return v, err
 	}
 	var open []token.OpenLease
-	for _, resource := range q.resources {
+	for _, resource := range q.Resources {
 		open = append(open, p.Leases(resource)...)
 	}
-	held, err := p.heldBy(ctx, q, book, open)
+	held, err := p.heldBy(ctx, q, of, open)
 	if err != nil {
 		return v, err
 	}
-	body := usageOf(q, book, held)
+	body := usageOf(q, of, held)
 	body.Resources, body.Limits = tabs, limits
 	body.Everyone = q.url("/usage", everyone)
 	v.At, v.Body = at, body
 	return v, nil
 }
 
-// usageOf says what a ledger has, with amounts of calls under way by group.
-func usageOf(q *usageQuery, book *ledger, held map[string]float64) *usageBody {
-	body := &usageBody{usageQuery: q, ledger: book, Against: q.From.AddDate(0, 0, -1).Format("January"), CSV: q.url("/usage.csv", q.Entity)}
+// usageOf says what a month has, with amounts of calls under way by group.
+func usageOf(q *usageQuery, of *book, held map[string]float64) *usageBody {
+	body := &usageBody{usageQuery: q, book: of, Against: q.From.AddDate(0, 0, -1).Format("January"), CSV: q.url("/usage.csv", q.Entity)}
 	for _, n := range held {
 		body.Held += n
 	}
 	if q.Present() {
-		body.Today = book.Total[book.offset+int(q.Passed())]
+		body.Today = of.Total[of.Before+int(q.Passed())]
 	}
-	if book.Budget > 0 && q.Entity != "" {
-		body.Outlook = book.outlook(q, &book.Forecast, book.Total)
-	}
+	body.Outlook = of.Outlook(&of.Forecast, of.Total)
 	if q.Entity == "" {
-		body.Verdicts = book.verdicts(q)
+		body.Verdicts = of.Verdicts()
 	}
-	body.Cause = book.cause(q)
+	body.Cause = of.Cause()
 	body.rows(held)
-	body.Chart = drawTwice(func(small bool) template.HTML { return drawUsage(q, book, small) })
+	body.Chart = drawTwice(func(small bool) template.HTML { return drawUsage(q, of.Month, small) })
 	before, after := *q, *q
-	before.From, after.From = q.From.AddDate(0, -1, 0), q.To
+	before.From, after.From = q.From.AddDate(0, -1, 0), q.To()
 	body.Before = before.url("/usage", q.Entity)
-	if q.To.Before(q.Now) {
+	if q.To().Before(q.Now) {
 		body.After = after.url("/usage", q.Entity)
 	}
 	body.Hidden = url.Values{"resource": {q.Resource}, "limit": {q.Limit}, "month": {q.From.Format("2006-01")}}
-	if len(q.tops) > 1 || q.Entity == "" || !slices.Contains(q.tops, q.Entity) {
+	if len(q.Tops) > 1 || q.Entity == "" || !slices.Contains(q.Tops, q.Entity) {
 		body.choices()
 	}
 	return body
@@ -100,7 +99,7 @@ func usageOf(q *usageQuery, book *ledger, held map[string]float64) *usageBody {
 
 // choices are whose usage can be shown. Some who are groups have no bucket any more.
 func (b *usageBody) choices() {
-	names := append([]string{everyone}, b.tops...)
+	names := append([]string{everyone}, b.usageQuery.Tops...)
 	for i := range b.Groups {
 		if b.Entity == "" {
 			names = append(names, b.Groups[i].Entity)

@@ -5,10 +5,12 @@ import (
 	"html/template"
 	"slices"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // drawUsage draws the sum of the month by group, with budget and forecast, and below it each day.
-func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
+func drawUsage(q *usageQuery, b *ledger.Month, small bool) template.HTML {
 	n, label := q.Days(), func(v float64) string { return axisAmount(q.Limit, v) }
 	upper := chart{left: 52, right: 1306, top: 30, bottom: 252, slots: n, width: 1320, height: 420}
 	lower := chart{left: 52, right: 1306, top: 296, bottom: 394, slots: n}
@@ -26,14 +28,17 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 	upper.axis(max(spent, b.Budget, b.Likely)*1.04, 3, label)
 	upper.text(upper.left, 16, "", "", "Sum of the month")
 	low := make([]float64, len(xs))
-	stacked := append([]group{}, b.Groups[:min(len(b.Groups), len(colours)-1)]...)
+	var stacked [][]float64
+	for _, g := range b.Groups[:min(len(b.Groups), len(colours)-1)] {
+		stacked = append(stacked, g.Days)
+	}
 	classes := append(slices.Clone(colours[:len(stacked)]), "E")
-	stacked = append(stacked, b.others)
-	for i, g := range stacked {
+	stacked = append(stacked, b.Others(len(stacked)))
+	for i, amounts := range stacked {
 		high := slices.Clone(low)
 		at := 0.0
 		for j := 1; j < len(xs); j++ {
-			at += max(g.days[b.offset+j-1], 0)
+			at += max(amounts[b.Before+j-1], 0)
 			high[j] += at
 		}
 		upper.area(classes[i]+" soft", xs, low, high)
@@ -42,17 +47,17 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 	upper.line("sum", xs, low)
 	drawForecast(&upper, q, b, until, spent, small)
 	// Each day.
-	days := b.Total[b.offset:]
+	days := b.Total[b.Before:]
 	lower.high = max(slices.Max(days), b.Budget/float64(n)) * 1.08
 	if lower.high == 0 {
 		lower.high = 1
 	}
 	lower.text(lower.left, lower.top-18, "", "", map[bool]string{true: "Each day; dotted is an even pace", false: "Each day"}[b.Budget > 0])
 	low = make([]float64, n)
-	for i, g := range stacked {
+	for i, amounts := range stacked {
 		high := slices.Clone(low)
 		for j := range high {
-			high[j] += max(g.days[b.offset+j], 0)
+			high[j] += max(amounts[b.Before+j], 0)
 		}
 		lower.bars(classes[i], low, high)
 		low = high
@@ -76,16 +81,16 @@ func drawUsage(q *usageQuery, b *ledger, small bool) template.HTML {
 		lower.text(min(lower.x(float64(today)+0.5), lower.right-16), lower.bottom+18, "middle", "ink", "today")
 	}
 	upper.b.WriteString(lower.b.String())
-	return upper.svg(fmt.Sprintf("%s in %s, by day and in sum, with budget and forecast", limitTitle(q.Limit), q.Month()))
+	return upper.svg(fmt.Sprintf("%s in %s, by day and in sum, with budget and forecast", limitTitle(q.Limit), q.MonthName()))
 }
 
-func drawForecast(c *chart, q *usageQuery, b *ledger, until, spent float64, small bool) {
+func drawForecast(c *chart, q *usageQuery, b *ledger.Month, until, spent float64, small bool) {
 	if b.Budget > 0 {
 		y := c.y(b.Budget)
 		c.write(`<path class="bud" d="M%.0f %.1fH%.0f"/>`, c.left, y, c.right)
 		c.text(c.left+6, y-7, "", "ink", "budget "+amount(q.Limit, b.Budget))
 	}
-	if len(b.path) == 0 {
+	if len(b.Path) == 0 {
 		return
 	}
 	fine := ""
@@ -94,10 +99,10 @@ func drawForecast(c *chart, q *usageQuery, b *ledger, until, spent float64, smal
 	}
 	xs, ys := []float64{until}, []float64{spent}
 	low, high := []float64{spent}, []float64{spent}
-	for i, at := range b.path {
+	for i, at := range b.Path {
 		xs = append(xs, min(float64(int(until)+i+1), float64(q.Days())))
 		ys = append(ys, at)
-		low, high = append(low, max(at-b.spread[i], spent)), append(high, min(at+b.spread[i], c.high))
+		low, high = append(low, max(at-b.Spread[i], spent)), append(high, min(at+b.Spread[i], c.high))
 	}
 	c.area("cone"+fine, xs, low, high)
 	c.line("fc"+fine, xs, ys)

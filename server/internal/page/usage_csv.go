@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
@@ -19,9 +21,9 @@ func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
 	if err == nil && q.Resource == "" {
 		err = &statusError{http.StatusNotFound, "Nothing is limited yet"}
 	}
-	var book *ledger
+	var of *book
 	if err == nil {
-		book, _, err = p.ledgerOf(ctx, q)
+		of, _, err = p.bookOf(ctx, q)
 	}
 	if err != nil {
 		p.fail(w, r, u, err)
@@ -33,8 +35,8 @@ func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
 	_ = out.Write([]string{"day", "zone", "resource", "limit", "entity", "amount"})
 	resource := cmp.Or(oneResource(q.Resource), "(all)")
 	for day := range q.Days() {
-		for _, g := range append(slices.Clone(book.Groups), group{Entity: "(total)", days: book.Total}) {
-			if n := g.days[book.offset+day]; n != 0 {
+		for _, g := range append(slices.Clone(of.Groups), ledger.Group{Entity: "(total)", Days: of.Total}) {
+			if n := g.Days[of.Before+day]; n != 0 {
 				text := strconv.FormatFloat(n, 'f', -1, 64)
 				if isMoney(q.Limit) {
 					text = strconv.FormatFloat(n/nanoDollars, 'f', 6, 64)

@@ -10,16 +10,15 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // A usageQuery is the question of a usage screen.
 type usageQuery struct {
-	Resource, Entity, Limit string // [everyone] for all resources, and "" for everyone
-	resources               []string
-	From, To                time.Time // the month
-	Zone                    *time.Location
-	Now                     time.Time
-	tops                    []string // the entities without a parent that have used the limit, the largest first
+	ledger.Query
+
+	Resource string // [everyone] for all resources
+	Zone     *time.Location
 }
 
 // url is the address of a question about an entity, or about everyone.
@@ -31,33 +30,23 @@ func (q *usageQuery) key() string {
 	return fmt.Sprintf("usage %q %q %q %v %v", q.Resource, q.Entity, q.Limit, q.From, q.Zone)
 }
 
-// Month is the name of the month.
-func (q *usageQuery) Month() string {
+// MonthName is the name of the month.
+func (q *usageQuery) MonthName() string {
 	if q.From.Year() == q.Now.In(q.Zone).Year() {
 		return q.From.Format("January")
 	}
 	return q.From.Format("January 2006")
 }
 
-func (q *usageQuery) Days() int { return int(q.To.Sub(q.From).Hours()/24 + 0.5) }
-
-// Present reports whether the month is under way.
-func (q *usageQuery) Present() bool { return !q.Now.Before(q.From) && q.Now.Before(q.To) }
-
-// Passed is how many days of the month are over, with a fraction.
-func (q *usageQuery) Passed() float64 {
-	return min(max(q.Now.Sub(q.From).Hours()/24, 0), float64(q.Days()))
-}
-
 // usageQuery reads the question, and completes it: the resource with a budget, and the parent that has it.
 func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usageQuery, tabs, limits []string, err error) {
-	q = &usageQuery{Now: p.Now(), Zone: time.UTC, Entity: r.URL.Query().Get("entity"), Limit: r.URL.Query().Get("limit")}
-	q.Resource, q.resources, tabs, err = p.resources(ctx, r, v)
+	q = &usageQuery{Zone: time.UTC, Query: ledger.Query{Now: p.Now(), Entity: r.URL.Query().Get("entity"), Limit: r.URL.Query().Get("limit"), Root: p.rootOf}}
+	q.Resource, q.Resources, tabs, err = p.resources(ctx, r, v)
 	if err != nil || q.Resource == "" {
 		return q, nil, nil, err
 	}
 	var buckets []zlimit.Bucket
-	for _, resource := range q.resources {
+	for _, resource := range q.Resources {
 		read, _, err := p.feed.buckets(ctx, resource)
 		if err != nil {
 			return q, nil, nil, err
@@ -72,11 +61,11 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 	if q.Limit == "" && len(order) > 0 {
 		q.Limit = order[0]
 	}
-	if q.tops, err = p.tops(ctx, buckets, q.Limit); err != nil {
+	if q.Tops, err = p.tops(ctx, q, buckets); err != nil {
 		return q, nil, nil, err
 	}
-	if asked == "" && len(q.tops) == 1 && isParent(buckets, q.tops[0]) { // who is everyone
-		q.Entity = q.tops[0]
+	if asked == "" && len(q.Tops) == 1 && isParent(buckets, q.Tops[0]) { // who is everyone
+		q.Entity = q.Tops[0]
 	}
 	if l := names[q.Limit]; l != nil && l.Zone != "" {
 		q.Zone = zoneOf(l)
@@ -86,8 +75,7 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 			return q, nil, nil, &statusError{http.StatusBadRequest, fmt.Sprintf("zone must be a time zone such as Europe/Berlin, and not %.40q", name)}
 		}
 	}
-	local := q.Now.In(q.Zone)
-	q.From = time.Date(local.Year(), local.Month(), 1, 0, 0, 0, 0, q.Zone)
+	q.From = ledger.Begin(q.Now.In(q.Zone))
 	if text := r.URL.Query().Get("month"); text != "" {
 		month, err := time.ParseInLocation("2006-01", text, q.Zone)
 		if err != nil || month.Year() < 2000 || month.After(q.Now) {
@@ -95,7 +83,6 @@ func (p *page) usageQuery(ctx context.Context, r *http.Request, v *view) (q *usa
 		}
 		q.From = month
 	}
-	q.To = q.From.AddDate(0, 1, 0)
 	return q, tabs, order, nil
 }
 
@@ -116,48 +103,30 @@ func countedLimits(buckets []zlimit.Bucket, entity string) (byName map[string]*z
 	})
 }
 
-// mostTops bounds the entities of a resource whose parents are looked up, the largest first.
-const mostTops = 256
-
 // tops returns the entities without a parent that have used a limit, or whose children have, the largest first.
-func (p *page) tops(ctx context.Context, buckets []zlimit.Bucket, limit string) ([]string, error) {
+func (p *page) tops(ctx context.Context, q *usageQuery, buckets []zlimit.Bucket) ([]string, error) {
 	used := map[string]float64{}
 	for i := range buckets {
 		b := &buckets[i]
-		if n := b.Consumed[limit]; n > 0 || slices.ContainsFunc(b.Statuses, func(st zlimit.Status) bool { return st.Limit.Name == limit }) {
-			used[b.Entity] += (n - b.FromChildren[limit]).Float64()
+		if n := b.Consumed[q.Limit]; n > 0 || slices.ContainsFunc(b.Statuses, func(st zlimit.Status) bool { return st.Limit.Name == q.Limit }) {
+			used[b.Entity] += (n - b.FromChildren[q.Limit]).Float64()
 		}
 	}
 	by := map[string]float64{}
-	roots, err := p.roots(ctx, used)
+	roots, err := q.Roots(ctx, p.Limiter, used)
 	for entity, root := range roots {
 		by[root] += used[entity]
 	}
-	return largest(by), err
+	return ledger.Largest(by), err
 }
 
-// roots returns the topmost parents of the largest entities, and of none beyond [mostTops].
-func (p *page) roots(ctx context.Context, used map[string]float64) (map[string]string, error) {
-	entities := largest(used)
-	entities = entities[:min(len(entities), mostTops)]
-	found := make([]string, len(entities))
-	err := each8(len(entities), func(i int) error {
-		lineage, err := p.feed.lineage(ctx, entities[i])
-		if err == nil {
-			found[i] = lineage[len(lineage)-1]
-		}
-		return err
-	})
-	roots := make(map[string]string, len(entities))
-	for i, e := range entities {
-		roots[e] = found[i]
+// rootOf returns the topmost parent of an entity.
+func (p *page) rootOf(ctx context.Context, entity string) (string, error) {
+	lineage, err := p.feed.lineage(ctx, entity)
+	if err != nil {
+		return "", err
 	}
-	return roots, err
-}
-
-// largest returns the keys of amounts, the largest first.
-func largest(amounts map[string]float64) []string {
-	return slices.SortedFunc(maps.Keys(amounts), func(a, b string) int { return cmp.Or(cmp.Compare(amounts[b], amounts[a]), cmp.Compare(a, b)) })
+	return lineage[len(lineage)-1], nil
 }
 
 // isParent reports whether children were charged to the bucket of an entity.

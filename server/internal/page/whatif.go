@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // A whatIfBody is the screen that answers what another limit would have done.
@@ -130,7 +131,7 @@ func (p *page) suggest(body *whatIfBody, read *reading) {
 // narrower sets a limit to three quarters of the heaviest hour, so that the first look shows something.
 func narrower(l *zlimit.Limit, hours []float64) {
 	if most := slices.Max(hours); most > 0 && l.RefillPeriod > 0 {
-		l.RefillAmount = max(int64(rounded(0.75*most*float64(l.RefillPeriod)/float64(time.Hour))), 1)
+		l.RefillAmount = max(int64(ledger.Rounded(0.75*most*float64(l.RefillPeriod)/float64(time.Hour))), 1)
 		l.Capacity = l.RefillAmount
 	}
 }
