@@ -26,8 +26,8 @@ import (
 //   - [ErrClock] if the time is not known as exactly as slots need it;
 //   - the context's error if the context has ended.
 //
-// If the entity cascades to a parent, both are charged in parallel, and the strictest limit decides. If one falls short, the other gets
-// its tokens back. A parent is charged for those limits of the request that it has, perhaps for none.
+// If the entity cascades to a parent, both are charged in parallel, and the strictest limit decides. If one falls short, the other gets its
+// tokens back. A parent is charged for the limits of the request that it has, possibly none.
 //
 // For each bucket, Acquire costs:
 //   - one conditional write, of one write unit, if this process has used the bucket before. Many requests of one bucket that arrive

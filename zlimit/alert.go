@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A BudgetAlert says that a budget has come to a threshold: a quota, a session quota or a prepaid limit.
+// A BudgetAlert reports that a budget has reached a threshold: a quota, a session quota or a prepaid limit.
 type BudgetAlert struct {
 	ID        string    `json:"id"` // of the budget, its period and the threshold: the same in each process
 	Entity    string    `json:"entity"`
@@ -34,15 +34,15 @@ type budgetAlerts struct {
 	thresholds []int
 }
 
-// WithBudgetAlerts calls notify when a budget reaches one of the thresholds, in percent of its capacity with grants: once per period in
-// the whole fleet. Budgets are quotas, session quotas and prepaid limits, of entities and of parents. The first process that sees it
-// writes an item conditionally, notifies observers of an [EventAlert], and calls notify in a goroutine of its own, with a timeout of half
-// a minute. An error of notify is logged, and the call is not repeated: package httplimit has a webhook that repeats calls.
-// [UsageService.Alerts] lists the alerts.
+// WithBudgetAlerts calls notify when a budget reaches one of the thresholds, in percent of its capacity with grants: once per period in the
+// whole fleet. Budgets are quotas, session quotas and prepaid limits, of entities and of parents. The first process that sees it writes an
+// item conditionally, notifies observers of an [EventAlert], and calls notify in a goroutine of its own, with a timeout of half a minute.
+// An error of notify is logged, and the call is not retried: package httplimit has a webhook that retries. [UsageService.Alerts] lists the
+// alerts.
 //
 // Every process of the fleet should have the option. A threshold costs one write unit per period, and one more for each other process that
 // reaches it later. A settlement that charges more than was taken also costs a read unit for each bucket, if it is of a token, or of a
-// lease whose request has an ID. No caller waits for that. A threshold that is crossed during an outage is noted after it.
+// lease whose request has an ID. No caller waits for that. A threshold that is crossed during an outage is reported after it.
 func WithBudgetAlerts(notify func(context.Context, BudgetAlert) error, thresholds ...int) Option {
 	return func(o *options) { o.alerts = &budgetAlerts{notify, thresholds} }
 }

@@ -25,10 +25,10 @@ import (
 )
 
 // An AuditService reports who changed the entities and limits of a namespace, when, and what. Every change writes its
-// event in its own transaction, so that neither exists without the other. The service is safe for concurrent use.
+// event in the same transaction, so neither exists without the other. The service is safe for concurrent use.
 //
-// Events are kept for [Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table, as
-// it was when they were written. They outlive the entities that they are about.
+// Events are kept for [Config.AuditRetention], or for [RateLimiter.SetAuditRetention] of the whole table, as set when
+// they were written. They outlive their entities.
 type AuditService struct{ l *RateLimiter }
 
 // An AuditAction is the kind of change that an event records.
@@ -47,7 +47,7 @@ const (
 	ActionBucketToppedUp AuditAction = "bucket_topped_up" // by [LimitService.TopUp]
 )
 
-// AuditSystem stands for the system config in its events, in place of an entity.
+// AuditSystem stands for an entity in the events of the system config.
 const AuditSystem = "$SYSTEM"
 
 const auditResourcePrefix = "$RESOURCE:"
@@ -80,9 +80,9 @@ type AuditQuery struct {
 	Principal string `json:"principal,omitempty"`
 }
 
-// Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop
-// goes on, consistently. A page has 100 events, or [AuditQuery.Limit] if that is less, and costs a read unit per 4 KB
-// of events. An event past its retention is left out. An error ends the loop.
+// Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads consistently, page by
+// page as the loop proceeds. A page has 100 events, or [AuditQuery.Limit] if that is less, and costs a read unit per 4
+// KB of events. Events past their retention are skipped. An error ends the loop.
 func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) iter.Seq2[AuditEvent, error] {
 	return func(yield func(AuditEvent, error) bool) {
 		query, err := s.query(entity, &q)
@@ -400,11 +400,11 @@ type retention struct {
 var tableLevel = configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: registryNamespace}.Key(), ns: registryNamespace}
 
 // SetAuditRetention sets how long later audit events are kept, in whole days up to 36,500; 0 stands for 90 days. It
-// holds in every namespace of the table whose own [Config.AuditRetention] is 0. It is for those who deploy: no
-// audit event records it, and a principal that is bound to one namespace may not do it.
+// applies to every namespace of the table whose own [Config.AuditRetention] is 0. It is for deployments: no audit event
+// records it, and a principal that is restricted to one namespace may not call it.
 //
-// Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any
-// call. It costs a read, and a conditional write where the retention changes, one unit each. The first write costs one for an index.
+// Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any call. It costs a read,
+// and a conditional write if the retention changes, one unit each. The first write costs one more for an index.
 func (l *RateLimiter) SetAuditRetention(ctx context.Context, d time.Duration) error {
 	if err := l.check(validateRetention(d)); err != nil {
 		return err

@@ -10,12 +10,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// All yields the events of the whole namespace, of every entity, resource and the system, in the order of time. It is otherwise as
+// All yields the events of the whole namespace, of every entity, resource and the system, in the order of time. Otherwise it works like
 // [AuditService.Events].
 //
-// The time is part of the key of an event. All reads the keys of all events of the namespace from an index, half a read unit per 4 KB,
-// some 20 keys. It holds those in memory that are within the times of the query. It then reads their events, half a unit each, page by page as
-// the loop goes on. The index and the events may be moments behind.
+// The time is part of the key of an event. All reads the keys of all events of the namespace from an index, at half a read unit per 4 KB,
+// or about 20 keys. It keeps the keys within the times of the query in memory. Then it reads their events, at half a unit each, page by
+// page as the loop proceeds. The index and the events may lag by moments.
 func (s *AuditService) All(ctx context.Context, q AuditQuery) iter.Seq2[AuditEvent, error] {
 	return func(yield func(AuditEvent, error) bool) {
 		keys, err := s.keysOfAll(ctx, &q)

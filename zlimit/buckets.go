@@ -15,8 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
-// written with.
+// A Bucket is the state of an entity's limits for one resource. It has the limits of its last write.
 type Bucket struct {
 	Entity   string `json:"entity"`
 	Resource string `json:"resource"`

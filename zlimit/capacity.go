@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A Capacity is where the limits of a resource stand, over all entities that use it. What parents hold for their children is apart: a
-// request takes of the child and of each parent, and counts once.
+// A Capacity is the state of a resource's limits, summed over all entities that use it. Buckets of parents are separate, because a request
+// takes tokens from the child and from each parent, and should count once.
 type Capacity struct {
 	Resource string          `json:"resource"`
 	At       time.Time       `json:"at"`
@@ -29,7 +29,7 @@ type Capacity struct {
 	Coverage Coverage `json:"coverage"`
 }
 
-// A LimitCapacity is where one limit stands, over all entities whose buckets have it.
+// A LimitCapacity is the state of one limit, summed over all entities whose buckets have it.
 type LimitCapacity struct {
 	Name      string   `json:"name"`
 	Entities  int      `json:"entities"`

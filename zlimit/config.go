@@ -18,9 +18,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A LimitService keeps the stored limits of a namespace, at four levels. The first level with limits decides a request as a whole. The
-// order is: the entity's for the resource, the entity's default, the resource's, the system's; see [Level]. A change reaches every process
-// within its [WithConfigTTL], and the process that makes it immediately. It is safe for concurrent use.
+// A LimitService keeps the stored limits of a namespace, at four levels. The first level with limits applies to a request as a whole, in
+// this order: the entity's level for the resource, the entity's default, the resource's level, the system's; see [Level]. A change reaches
+// every process within its [WithConfigTTL], and the process that makes it immediately. It is safe for concurrent use.
 //
 // Limits are validated before any call: periods are whole seconds, and a level has at most 16 limits. Reading a level costs one consistent
 // read. Writing one costs a read and a transaction, conditional on the level as read, of the level, an audit event, and a registry if a
@@ -45,8 +45,8 @@ type Resolved struct {
 	Cascade CascadePolicy `json:"cascade,omitempty"`
 }
 
-// Get returns the stored config of a level, an empty one if there is none. A level that this version cannot limit by
-// is an [*UnsupportedError].
+// Get returns the stored config of a level, an empty one if there is none. A level with limits that this version does
+// not support is an [*UnsupportedError].
 func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	found, err := s.read(ctx, at)
 	if err != nil {
@@ -55,9 +55,9 @@ func (s *LimitService) Get(ctx context.Context, at Level) (Config, error) {
 	return found[0].Config, found[0].refused()
 }
 
-// Set replaces the whole config of a level, except [Config.Within] and [Config.Cascade]. A config without one of them keeps
-// the stored one, so a change of limits ends no budget over several resources. [LimitService.Update] changes a part, and
-// [ResourceService.Put] takes both from a resource.
+// Set replaces the whole config of a level, except [Config.Within] and [Config.Cascade]. A config without them keeps the stored ones, so a
+// change of limits does not remove a budget over several resources. [LimitService.Update] changes a part, and [ResourceService.Put] takes
+// both from a resource.
 func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -84,12 +84,12 @@ func (s *LimitService) Set(ctx context.Context, at Level, config Config) error {
 	return err
 }
 
-// Update changes the config of a level: change gets the stored config, an empty one for none, and edits it. Nothing is
-// lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and otherwise
-// reads the level and calls change again. After 64 lost races it returns [ErrContended].
+// Update changes the config of a level: change gets the stored config, or an empty one, and edits it. No concurrent
+// change is lost: Update writes on the condition that the level is unchanged since it was read, and otherwise reads the
+// level and calls change again. After 64 lost races it returns [ErrContended].
 //
-// An error of change ends Update, which returns that error and writes nothing. A config that says nothing in the end
-// deletes the level. The change function must not use the config after it returned.
+// If change returns an error, Update returns that error and writes nothing. A config that ends up empty deletes the
+// level. The change function must not use the config after it has returned.
 func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config) error) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -122,9 +122,9 @@ func (s *LimitService) Update(ctx context.Context, at Level, change func(*Config
 	return err
 }
 
-// Delete deletes the config of a level, if there is any. What [Config.Within] and [Config.Cascade] say of the level stays:
-// [LimitService.Update] changes that. Delete does not ask whether other resources lie within the level's resource: their requests that name its
-// limits then fail with a [*ValidationError], unless another level has such limits.
+// Delete deletes the config of a level, if there is any, except [Config.Within] and [Config.Cascade], which [LimitService.Update] changes.
+// Delete does not check whether other resources lie within the level's resource: their requests that name its limits then fail with a
+// [*ValidationError], unless another level has such limits.
 func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	if err := at.validate(); err != nil {
 		return err
@@ -135,9 +135,9 @@ func (s *LimitService) Delete(ctx context.Context, at Level) error {
 	return err
 }
 
-// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh; [ErrNoLimits] if it has none of its
-// own, though its parents or a wider resource may have some: see [RateLimiter.Available]. Resolved.OnUnavailable and Resolved.DisabledBy are
-// set then, too.
+// Resolve returns the limits that apply to an entity and a resource, from memory while they are fresh. It returns [ErrNoLimits] if no level
+// of the entity has any, even if its parents or a wider resource have some: see [RateLimiter.Available]. Resolved.OnUnavailable and
+// Resolved.DisabledBy are set then, too.
 func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := s.l.check(r.validateNames()); err != nil {

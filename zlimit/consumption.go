@@ -14,8 +14,8 @@ import (
 // A Consumption says how many tokens are taken of which limits. It is [Amounts], or a type that zlimitgen writes from
 // an application's declaration of its limits. With such a type, a misspelt limit does not compile.
 //
-// A Consumption with a method Resource() string is for that resource alone. The request may leave its Resource empty. A
-// request or a lease of another resource refuses such a Consumption with a [*ValidationError].
+// A Consumption with a method Resource() string is only for that resource. The request may leave its Resource empty. A
+// request or a lease of another resource rejects such a Consumption with a [*ValidationError].
 type Consumption interface {
 	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit appended twice is a
 	// [*ValidationError] of the call that takes the consumption. It must not keep the slice, and should not allocate.

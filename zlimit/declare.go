@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Declaration has an application's limits for a resource, for entities without limits of their own. The command
-// zlimitgen writes declarations from a file.
+// A Declaration contains an application's limits for a resource. They apply to entities without limits of their own.
+// The command zlimitgen generates declarations from a file.
 type Declaration struct {
 	Resource string  `json:"resource"`
 	Limits   []Limit `json:"limits"`
@@ -29,7 +29,7 @@ type Applied struct {
 // Apply brings the stored limits of resources in line with an application's declarations. Applications call it when they start.
 //   - A resource without limits gets the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means, such as [LimitService.Set] or [LimitService.Update], stay as they are and are reported as kept,
+//   - Limits that were set in another way, such as [LimitService.Set] or [LimitService.Update], stay as they are and are reported as kept,
 //     until they are deleted. A change of the failure policy alone does not change who set the limits.
 //   - A resource that is no longer declared keeps its limits.
 //   - Limits that a file of limits manages stay as they are, are reported as managed, and are logged as a warning: a resource has one
@@ -37,8 +37,8 @@ type Applied struct {
 //
 // Apply costs a batch read of one item per resource, and a read of the managed levels if some of the resources are managed. If nothing
 // changes it writes nothing, not even an audit event. A change costs what Set costs. Processes may call it concurrently. If they declare
-// different limits, such as two versions of an application, the last one to start prevails. After an error the changes made before it
-// remain, and Apply returns them with the error.
+// different limits, such as two versions of an application, the last one to start wins. After an error the changes made before it remain,
+// and Apply returns them with the error.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {
 	var applied Applied
 	if s.l.closed.Load() {

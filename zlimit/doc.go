@@ -1,6 +1,6 @@
-// Package zlimit limits rates that many processes share. Balances are token buckets in a DynamoDB table, in a SQLite file or in
-// memory. A request names an entity, a resource and how much of each limit it consumes. It is admitted if every limit has room,
-// and is charged to all of them in one conditional write.
+// Package zlimit limits rates that many processes share. Balances are token buckets in a DynamoDB table, in a SQLite file or in memory. A
+// request names an entity, a resource and how much of each limit it consumes. It is admitted if every limit has enough tokens, and is
+// charged to all of them in one conditional write.
 //
 // Most callers use [RateLimiter.Do], which runs a function under a limit:
 //
@@ -42,7 +42,7 @@
 //
 // # The table
 //
-// [CloudFormation], and CreateTableInput of package [github.com/zlimit/zlimit-go/zlimit/dynamo], create the table by other means
-// than [RateLimiter.Setup]. [BucketKey] and the other functions that return a [Key] address its items, for work on the table
-// without a limiter. They are generated from spec/schema.yaml, as is docs/schema.md, which describes every item.
+// [CloudFormation], and CreateTableInput of package [github.com/zlimit/zlimit-go/zlimit/dynamo], are alternatives to [RateLimiter.Setup]
+// for creating the table. [BucketKey] and the other functions that return a [Key] address its items, for work on the table without a
+// limiter. They are generated from spec/schema.yaml, as is docs/schema.md, which describes every item.
 package zlimit

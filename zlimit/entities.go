@@ -82,8 +82,8 @@ func (e *Entity) validate() error {
 	return nil
 }
 
-// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record,
-// and with it and its own parents the entity makes a chain of at most 8.
+// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record.
+// The entity and all of its parents form a chain of at most 8.
 //
 // Create returns [ErrEntityExists] for an ID with a record, [ErrEntityNotFound] for a parent without one, and a
 // [*ValidationError] for a broken rule. It costs a transaction of the record and an audit event: two write units per KB

@@ -28,7 +28,7 @@ var (
 	ErrSettled = errors.New("zlimit: lease settled with other amounts")
 	// ErrReusedID says that an entity has made another request with the same [Request.ID]. The error in its chain is a [*ReusedIDError].
 	ErrReusedID = errors.New("zlimit: request id used by another request")
-	// ErrTokenExpired says that the lifetime of a lease's token is over, see [Lease.Token]. Nothing was written.
+	// ErrTokenExpired says that the lifetime of a lease's token has ended, see [Lease.Token]. Nothing was written.
 	ErrTokenExpired = errors.New("zlimit: token of the lease expired")
 	// ErrTableNotFound says that the table does not exist. [WithSetup] creates it.
 	ErrTableNotFound = errors.New("zlimit: table not found")
@@ -47,9 +47,9 @@ var (
 	// ErrContended says that other writers changed the item first, more often than the limiter tries. Nothing was written.
 	// No failure policy admits such a request.
 	ErrContended = errors.New("zlimit: too many concurrent writers")
-	// ErrClock says that slots need a clock that is right to a tenth of their term, and that the time is not known so well. The store was asked
-	// for it, and its replies take too long for the term. Or the clock of this machine is behind that of another process. Nothing was
-	// taken. No failure policy admits such a request. A longer term is the remedy in the first case.
+	// ErrClock says that the time is not known as exactly as slots need it, which is a tenth of their term. Either the replies of the store
+	// take too long for the term, and a longer term helps, or the clock of this machine is behind the clock of another process. Nothing was
+	// taken. No failure policy admits such a request.
 	ErrClock = errors.New("zlimit: clock not exact enough")
 	// ErrDisabled says that an operator rejects requests, see [LimitService.Disable]. The error in its chain is a [*DisabledError].
 	ErrDisabled = errors.New("zlimit: disabled")
@@ -90,7 +90,7 @@ func quoted(value string) string {
 	return fmt.Sprintf("%q… (%d bytes)", value[:end], len(value))
 }
 
-// The values of [UnavailableError.Op] for requests and their leases. Every other call names itself in words, such as
+// The values of [UnavailableError.Op] for requests and their leases. Every other call has a description, such as
 // "available" or "set limits".
 //
 // [RateLimiter.Do] fails with OpAcquire when the request was not admitted and its function was not called. It fails
@@ -122,7 +122,7 @@ func (e *UnavailableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// A DisabledError reports a request that was refused since an operator has disabled the entity, the resource, or the entity for the
+// A DisabledError reports a request that was rejected because an operator has disabled the entity, the resource, or the entity for the
 // resource: see [LimitService.Disable]. Nothing was consumed. No failure policy admits such a request.
 type DisabledError struct {
 	Entity   string `json:"entity"` // of the request, or the parent that is disabled

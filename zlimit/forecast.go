@@ -27,10 +27,10 @@ func (s *Status) began() (time.Time, bool) {
 // isBudget reports whether the limit is an amount that is used up: a quota, a session quota or a prepaid limit.
 func (s *Status) isBudget() bool { return s.Limit.Resets != "" || s.Limit.Session > 0 }
 
-// UsedUp returns when a quota is used up if the rest of its period goes as the period so far: at the average rate since it began. It
-// returns the zero time and false if that is not before the period ends, and for a limit without an open period. Tokens of a grant that are
-// left when it ends are lost, and so are those above the capacity of a window. A prepaid limit has no average: what is known of it is that it
-// is used up already, or when a grant ends. It makes no call. [UsageService.Forecast] knows the consumption of earlier days.
+// UsedUp returns when a quota is used up if consumption continues at the average rate since the period began. It returns the zero time and
+// false if the period ends first, and for a limit without an open period. It takes into account that unused tokens of a grant are lost at
+// its end, and tokens above the capacity of a window when it begins. A prepaid limit has no average rate: UsedUp only reports that it is
+// used up already, or when a grant ends. It makes no call. [UsageService.Forecast] knows the consumption of earlier days.
 func (s Status) UsedUp(now time.Time) (at time.Time, ok bool) {
 	rate := 0.0
 	if began, open := s.began(); open {
@@ -215,9 +215,10 @@ func (h *history) forecast(s *Status, now time.Time) Forecast {
 	return f
 }
 
-// WeekdayRates returns how much is consumed on each weekday, by its number, from amounts of days in a row, of which the last one is of a weekday. It
-// is the rate of [UsageService.Forecast] for amounts that a program has added up itself, such as sums over several entities: the average of
-// the last seven days, with a part of its own for each weekday if that fits the last of at least three weeks better. It makes no call.
+// WeekdayRates returns the consumption of each weekday, indexed by its number. days are the amounts of consecutive days, and last is the
+// weekday of the last one. It computes the rate of [UsageService.Forecast] for amounts that a program has added up itself, such as sums
+// over several entities: the average of the last seven days, or a rate for each weekday if that fits the last of at least three weeks
+// better. It makes no call.
 func WeekdayRates(days []float64, last time.Weekday) (rates [7]float64) {
 	rate := forecast.Fit(days, last)
 	for d := range rates {

@@ -19,9 +19,9 @@ import (
 // A lease acts once. After Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
 // do the methods of the zero value. A dropped lease keeps its tokens taken, and loses recorded corrections.
 //
-// No method waits for calls of the store by another method. The exceptions are a Commit behind a Commit, and a Rollback
-// behind a Rollback. A Commit or Rollback settles the amounts taken and recorded when it begins. A [Lease.Consume]
-// under way then gives its tokens back, and returns [ErrLeaseClosed].
+// No method waits for store calls of another method, except that a Commit waits for another Commit, and a Rollback for
+// another Rollback. A Commit or Rollback settles the amounts taken and recorded when it begins. A concurrent
+// [Lease.Consume] then returns its tokens, and fails with [ErrLeaseClosed].
 type Lease struct {
 	limiter *RateLimiter
 
@@ -79,10 +79,10 @@ const settleTimeout = 5 * time.Second
 // Degraded reports whether the request was admitted uncounted, during an outage. Such a lease writes nothing.
 func (le *Lease) Degraded() bool { return le.degraded }
 
-// Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
-// to. It uses the buckets as this process last saw them. For a fresh lease, they are as its own write left them.
-// Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded] or
-// [Lease.Repeated].
+// Statuses returns the state of the limits of the request's resource, for the entity and for the parents that it
+// cascades to. It uses the buckets as this process last saw them. For a fresh lease, that is the state after its own
+// write. Requested is the amount of the lease. It makes no call, and returns none for a lease that is [Lease.Degraded]
+// or [Lease.Repeated].
 func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
 
 // AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
@@ -188,12 +188,12 @@ func (le *Lease) consumed(more *protocol.Receipt, amounts []bucket.Amount) error
 }
 
 // Adjust records a correction of the consumption, in tokens: positive for more, negative for less. [Lease.Commit]
-// writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
-// [*ValidationError] for a limit that the resource does not have. It also does so for a correction that would leave the
-// lease with less than nothing. It does no I/O.
+// writes it without a check, so it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
+// [*ValidationError] for a limit that the resource does not have, and for a correction that would make an amount of the
+// lease negative. It does no I/O.
 func (le *Lease) Adjust(c Consumption) error { return le.adjust("adjust", c, -maxTokens, 1) }
 
-// Release records that tokens were not needed. It is [Lease.Adjust] with the signs turned around.
+// Release records that tokens were not needed. It is [Lease.Adjust] with the opposite sign.
 func (le *Lease) Release(c Consumption) error { return le.adjust("release", c, 0, -1) }
 
 func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
@@ -293,10 +293,10 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.rest.lost
 }
 
-// Fence returns the fencing number of the slot that the lease holds, of several the greatest one. Of two leases that
-// held a slot of the same limit, the later one has the greater number. A resource guarded by a slot can keep the
-// greatest number seen, and refuse a lower one. A lower one is that of a process suspended for longer than its lease.
-// It is 0 for a lease without slots, and one that is [Lease.Degraded]. It does no I/O.
+// Fence returns the fencing number of the slot that the lease holds, or the greatest one of several slots. Of two
+// leases that held a slot of the same limit, the later one has the greater number. The guarded resource can remember
+// the greatest number seen and reject lower ones: a lower number comes from a process that was suspended for longer
+// than its lease. Fence is 0 for a lease without slots, and for a [Lease.Degraded] one. It does no I/O.
 func (le *Lease) Fence() int64 {
 	le.mu.Lock()
 	defer le.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // every resource without a level of the entity. Resource alone is the resource. Both are the entity's level for that
 // resource. The entity need not exist.
 //
-// An empty name widens the level: a program with names from elsewhere checks that they are not empty.
+// An empty name widens the level, so a program should check that names from outside are not empty.
 type Level struct {
 	Entity   string `json:"entity,omitempty"`
 	Resource string `json:"resource,omitempty"`

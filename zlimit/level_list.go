@@ -40,8 +40,8 @@ func (q *LevelQuery) asks(source Source) bool {
 //
 // Listing the names of resources costs a read, and listing the resources for which entities have levels another one. The entities of each
 // cost a query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are read without
-// the index. What levels say costs a consistent batch read for each 100 of them. A level deleted meanwhile is left out; one that this
-// version cannot limit by comes with [Stored.Unsupported]. An error ends the loop.
+// the index. The contents of levels cost a consistent batch read for each 100 of them. A level that is deleted meanwhile is skipped. A
+// level with limits that this version does not support has [Stored.Unsupported]. An error ends the loop.
 func (s *LimitService) List(ctx context.Context, q LevelQuery) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		if err := q.validate(); err != nil {

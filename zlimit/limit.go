@@ -74,8 +74,8 @@ func (l Limit) Soft() Limit {
 // [Status.Foreseen] marks such a request, and [Status.Refusals] counts them. No request waits for a shadow limit. To
 // zae-limiter it is a soft limit. It must be stored, so it cannot be in [Request.Limits].
 //
-// A request within the limit costs the same as with any limit. One beyond it costs a rejection, for which an enforced
-// limit reads a shard, or nothing shortly after another one, and then its write.
+// A request within the limit costs the same as with any limit. A request beyond it costs a rejection and its write. As
+// with an enforced limit, the rejection costs a read of a shard, or nothing shortly after another rejection.
 func (l Limit) Shadow() Limit {
 	l.Mode = ModeShadow
 	return l
@@ -84,7 +84,7 @@ func (l Limit) Shadow() Limit {
 // A LimitOption changes a limit from what its constructor makes it.
 type LimitOption func(*Limit)
 
-// Burst sets the capacity of a limit, in tokens, and leaves its rate. Without it the capacity is what flows in per
+// Burst sets the capacity of a limit, in tokens, without changing its rate. By default the capacity is the refill of a
 // period.
 func Burst(tokens int64) LimitOption { return func(l *Limit) { l.Capacity = tokens } }
 
@@ -125,10 +125,10 @@ func quotaOf(l Limit, opts []LimitOption) Limit {
 	return l
 }
 
-// USD returns a limit in money: its tokens are billionths of a dollar. USD("budget", 25, PerMonth) is 25 dollars a calendar month in UTC, and
-// the last argument may be any function that makes a limit of a name and an amount, such as [PerDay] or [PerMonth]. A bucket holds up to
-// 9,223,372 dollars. More, and less than a dollar, make a limit that breaks a rule, with an error where it is used. Amounts in parts of a
-// dollar are the same as in [github.com/zlimit/zlimit-go/price.NanoDollars].
+// USD returns a limit in money: its tokens are billionths of a dollar. USD("budget", 25, PerMonth) is 25 dollars a calendar month in UTC.
+// The last argument may be any function that makes a limit from a name and an amount, such as [PerDay] or [PerMonth]. A bucket holds up to
+// 9,223,372 dollars. An amount above that, or below one dollar, makes an invalid limit, which is rejected where it is used. All other
+// amounts of the limit are in billionths of a dollar, the unit of [github.com/zlimit/zlimit-go/price.NanoDollars].
 //
 // [github.com/zlimit/zlimit-go/llm.WithPrices] charges LLM calls to it. As text, amounts are in dollars if the limit is named "usd",
 // as in usd=25/month@UTC, or if they have a dollar sign, as in budget=$2.50/month@UTC.
@@ -165,15 +165,15 @@ func Cron(name string, amount int64, patterns, zone string) Limit {
 	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
 
-// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens.
-// The next period then has its amount plus what was carried, which [Status.Carried] shows. A debt is forgiven, and not subtracted from the
-// next period. A period without requests leaves its whole amount, but nothing is left of the time before the first request. With a month
-// of 25 dollars, a bucket that may carry 50 holds at most 75:
+// CarryOver returns a quota with rollover: at a reset, what is left of the period is carried into the next one, up to this many tokens. The
+// next period then has its amount plus what was carried, which [Status.Carried] shows. A debt is forgiven, and not subtracted from the next
+// period. A period without requests carries its whole amount, but the time before the first request carries nothing. With 25 dollars a
+// month, a bucket that may carry 50 holds at most 75:
 //
 //	USD("usd", 25, PerMonth).CarryOver(50 * int64(price.Dollar)) // usd=25/month@UTC carry 50
 //
 // A quota carries at most a hundred times its amount, and has neither windows nor guaranteed shares. Its bucket never expires, and is not
-// split into shards: one item bears a thousand writes a second. A bucket that was split before carries nothing until its shards are
+// split into shards, so it takes at most a thousand writes a second. A bucket that was already split carries nothing until its shards are
 // merged. The first stored limit of this kind raises the version required of clients to 0.17.1, see [LimitService]. zae-limiter treats it
 // as a quota that carries nothing.
 func (l Limit) CarryOver(tokens int64) Limit {
@@ -181,7 +181,7 @@ func (l Limit) CarryOver(tokens int64) Limit {
 	return l
 }
 
-// DefaultTerm is the term of slots for which no other one is given.
+// DefaultTerm is the term of slots without the option [Term].
 const DefaultTerm = 30 * time.Second
 
 // Term sets the term of slots.
@@ -191,10 +191,10 @@ func Term(d time.Duration) LimitOption { return func(l *Limit) { l.Term = d } }
 // them by the name of the limit, together with tokens of other limits. They are held until the lease is committed or
 // rolled back. A limit of one slot is a lock.
 //
-// The limiter keeps them in the background, with one write per term and bucket. Slots of a process that dies are free
+// The limiter renews slots in the background, with one write per term and bucket. Slots of a process that dies are free
 // again within two terms. A process that cannot reach the store loses its slots within two terms: [Lease.Lost] is
-// closed before others may get them. A process that is suspended meanwhile learns of the loss too late. Guard what must
-// not happen then with [Lease.Fence].
+// closed before others may get them. A process that is suspended meanwhile notices the loss too late. Use [Lease.Fence]
+// to reject its late operations.
 //
 // The term is [DefaultTerm] unless [Term] sets another one, from a second to a day. All clocks must be right to a tenth
 // of it. On DynamoDB the limiter learns the time from the dates of replies. If that is not exact enough for the term,
@@ -207,21 +207,21 @@ func Slots(name string, slots int64, opts ...LimitOption) Limit {
 	return l
 }
 
-// Session returns a quota of an amount of tokens for sessions of a length, in whole seconds. A session begins with the
-// first request that takes from the quota. When it ends, the quota is full until the next request begins another
-// session. A rejected request begins none. Tokens that leases return after their session are counted in the usage, and
-// added to no balance. [Status.ResetsAt] is the end of the open session.
+// Session returns a quota of an amount of tokens per session. The length is in whole seconds. A session begins with the
+// first request that takes from the quota. When it ends, the quota resets, and the next request begins another session.
+// A rejected request begins none. Tokens that leases return after their session are subtracted from the usage, but not
+// added to a balance. [Status.ResetsAt] is the end of the open session.
 //
-// The first stored limit of this kind raises the version that the table asks of its programs to 0.15.0, see
-// [LimitService]. A session quota is for stored limits, and not for [Request.Limits].
+// The first stored limit of this kind raises the version that the table requires of clients to 0.15.0, see
+// [LimitService]. A session quota must be stored, so it cannot be in [Request.Limits].
 func Session(name string, amount int64, length time.Duration) Limit {
 	return Limit{Name: name, Capacity: amount, Session: length}
 }
 
-// Prepaid returns a limit that never refills. It begins with an amount of tokens, such as a credit of a new key, and its only income is
-// top-ups: [LimitService.TopUp] without an end adds to the balance permanently, beyond the amount. USD("usd", 5, Prepaid) is five dollars.
-// A request that it rejects has [Never] as its RetryAfter, until the limit is topped up. [Status.ResetsAt] is the zero time. A bucket with
-// such a balance never expires, and [LimitService.Reset] restores the first amount.
+// Prepaid returns a limit that never refills. It starts with an amount of tokens, such as the credit of a new key, and only top-ups add
+// tokens: [LimitService.TopUp] without an end adds to the balance permanently, even beyond the amount. USD("usd", 5, Prepaid) is five
+// dollars. A request that it rejects has [Never] as its RetryAfter, until the limit is topped up. [Status.ResetsAt] is the zero time. A
+// bucket with such a balance never expires, and [LimitService.Reset] restores the first amount.
 //
 // The limit has Session set to a billion seconds: to zae-limiter, and to earlier clients, it is a session of 31 years. It must be stored,
 // so it cannot be in [Request.Limits].
@@ -238,7 +238,7 @@ func (l *Limit) isPrepaid() bool { return l.Session == grammar.MaxSession }
 // seconds. "to 20/30s" is short for a refill of 20, and omitted parts do not change: "to 20:", "to :10".
 //
 // The first window that matches the minute applies. At the end of a window with a higher capacity, tokens above the new
-// capacity are gone. The windows of a limit are in its time zone, which is UTC unless [Limit.In] sets another one. If a
+// capacity are lost. The windows of a limit are in its time zone, which is UTC unless [Limit.In] sets another one. If a
 // clock change skips a minute, it skips the windows within it. A limit with windows must be stored, so it cannot be in
 // [Request.Limits].
 func (l Limit) When(pattern, change string) Limit {
@@ -260,10 +260,10 @@ func (l Limit) In(zone string) Limit {
 // 99, to others. They are admitted if the balance holds the floor in addition to their amounts. Requests without a
 // priority, or with a priority that has no floor, leave nothing: see [Request.Priority].
 //
-// Choose a floor above the bursts of the others. A floor keeps present tokens, and promises no rate: while others use
-// the whole refill, requests below the floor get nothing.
+// Choose a floor above the bursts of the others. A floor reserves tokens, but guarantees no rate: while others use the
+// whole refill, requests with the floor get nothing.
 //
-// In a limit with guaranteed shares, a floor is a percentage of the rest beside them, see [Limit.Share]:
+// In a limit with guaranteed shares, a floor is a percentage of the rest of the limit, see [Limit.Share]:
 //
 //	PerMinute("calls", 1000).Floor("batch", 10)                    // leaves 100 to others
 //	PerMinute("calls", 1000).Floor("batch", 10).Share("batch", 40) // leaves 60 of the rest, which has 600
@@ -276,11 +276,12 @@ func (l Limit) Floor(priority string, percent int) Limit {
 // priority takes its whole amount from the share if that has it. Otherwise it takes the whole amount from the rest of the limit, above the
 // [Limit.Floor] of its priority, which is part of the rest.
 //
-// While such requests ask, they are admitted at least at that part of the rate. What they leave unused is lost to others. The share must
-// hold the largest request that it is for: a larger one takes from the rest. Corrections of a lease go to where its tokens came from.
+// While such requests arrive, they are admitted at least at that part of the rate. Tokens of the share that they do not use are not
+// available to others. The share should be at least as large as the largest request that should use it: a larger one takes from the rest.
+// Corrections of a lease go to the part from which its tokens came.
 //
-// A share that is added to a limit begins empty. Session quotas, soft and shadow limits cannot have shares, and windows of a limit
-// multiply them. The first stored limit with a share raises the version required of clients to 0.17.1, see [LimitService].
+// A share that is added to a limit starts empty. Session quotas, soft and shadow limits cannot have shares. Windows of a limit also
+// multiply its shares. The first stored limit with a share raises the version required of clients to 0.17.1, see [LimitService].
 func (l Limit) Share(priority string, percent int) Limit {
 	return l.withFloor(priority, 0, percent)
 }

@@ -93,8 +93,8 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON sets the limit from an object as [Limit.MarshalJSON] writes it, or from a string as for
-// [Limit.MarshalText]. Without refill_amount the capacity flows in per period. Anything else is a [*ValidationError],
-// and leaves the limit as it is.
+// [Limit.MarshalText]. Without refill_amount, the capacity is refilled per period. Anything else is a
+// [*ValidationError], and does not change the limit.
 func (l *Limit) UnmarshalJSON(text []byte) error {
 	switch {
 	case string(text) == "null":

@@ -19,8 +19,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A RateLimiter admits or rejects requests by limits that all limiters on the same store and namespace share. It is made
-// by [Open] or [New], is safe for concurrent use, and must be closed. One is enough for a process.
+// A RateLimiter admits or rejects requests. All limiters on the same store and namespace share their limits. It is created by [Open] or
+// [New], is safe for concurrent use, and must be closed. A process needs only one.
 type RateLimiter struct {
 	// Limits keeps the stored limits.
 	Limits *LimitService
@@ -72,22 +72,20 @@ type common struct {
 	eventIDs   eventIDs
 }
 
-// Open opens the store of a data source name, and returns a limiter on it that closes it in the end:
+// Open opens the store of a data source name, and returns a limiter on it. Closing the limiter closes the store:
 //
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
-// The parameter idle of a table is how long connections are kept that nothing uses, 50s by default. The parameter timeout
-// bounds a call, 2s by default.
+// The parameter idle of a table is how long idle connections are kept, 50s by default. The parameter timeout bounds a call, 2s by default.
 //
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //
-// A file is created and set up as needed, with the default namespace. A table is created, or another namespace
-// registered, only with [WithSetup]; without it Open returns [ErrTableNotFound] or [ErrNamespaceNotFound]. Open costs
-// one batch read of two items, of one read unit. A namespace that is not found is looked up once more, at two units. Open
-// waits throttles out for up to 13 s, since all processes of a fleet read the same two items. It returns a
-// [*VersionError] for a table that this client may not use.
+// A file is created and set up as needed, with the default namespace. A table is created, or another namespace registered, only with
+// [WithSetup]; without it Open returns [ErrTableNotFound] or [ErrNamespaceNotFound]. Open costs one batch read of two items, of one read
+// unit. A namespace that is not found is looked up once more, at two units. Open retries throttled reads for up to 13 s, because all
+// processes of a fleet read the same two items. It returns a [*VersionError] for a table that this client may not use.
 //
 // In an outage Open returns an [*UnavailableError]. With [WithFailurePolicy] of [PolicyAllow] it returns a limiter instead, which
 // does the rest when the store is back: see there.
@@ -249,11 +247,10 @@ type levelCache interface {
 // inline runs the maintenance of a cache where it falls due, so that caches have no goroutines.
 func inline(task func()) { task() }
 
-// Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, if they are missing. It changes nothing that exists, with one exception. An older version record notes
-// the time from which the table counts charges of children to their parents. Several processes may call it concurrently.
-// If nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
-// returns a [*VersionError] for a table that this client may not use.
+// Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the namespace, if they are
+// missing. It changes nothing that exists, with one exception: to an older version record, it adds the time from which the table counts
+// charges of children to their parents. Several processes may call it concurrently. If nothing is missing, it costs one batch read of two
+// items, and on DynamoDB two calls that describe the table. It returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
 	_, err := principalOf(ctx)
 	if err := l.check(err); err != nil {
@@ -447,12 +444,12 @@ func (l *RateLimiter) Available(ctx context.Context, q AvailableQuery) (Statuses
 }
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
-// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [Never], with an
-// [*ExceededError]. Where limits have windows, [ExceededError.RetryAfter] explains the time.
+// nothing else happened. It is 0 if they would admit it now. For more than a limit can hold it is [Never], with an
+// [*ExceededError]. If limits have windows, see [ExceededError.RetryAfter].
 //
 // TimeUntil consumes nothing, and costs as much as [RateLimiter.Available] for each of them. The limits of a bucket may
-// have changed since its last use. If TimeUntil returns a wait, it brings such a bucket in line by one write, so that
-// the wait holds.
+// have changed since its last use. If TimeUntil returns a wait, it updates such a bucket with one write, so that the
+// wait is right.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 )
 
 // A ManagedService changes stored limits for programs that keep them as code, such as `zlimit limits apply`. In a
-// [ManagedService.Run] such a program replaces unchanged levels, and records the managed ones. It may delete those when
-// they leave its file. It is safe for concurrent use.
+// [ManagedService.Run] such a program replaces levels that no one else has changed, and records the levels that it
+// manages. It may delete these when they are removed from its file. It is safe for concurrent use.
 type ManagedService struct{ l *RateLimiter }
 
-// A ManagedRun is the right of one program to change the managed levels of a namespace. The transaction of every
-// write asks for the run's lock of the namespace, and for the level as it was read. So two programs never write by
-// turns, at any clocks and pauses. A run is for one goroutine.
+// A ManagedRun is the right of one program to change the managed levels of a namespace. The transaction of every write
+// requires the run's lock of the namespace, and the level as it was read. So the writes of two programs never
+// interleave, whatever their clocks and pauses. A run is for one goroutine.
 type ManagedRun struct {
 	s       *ManagedService
 	lock    managedLock
@@ -32,12 +32,12 @@ const (
 	unlockTime = 5 * time.Second // to give the lock back when the caller's context has ended
 )
 
-// Run calls change, while no other run of the namespace does. Another run is a [*LockedError]. Writes prolong the lock,
-// which lasts for a minute. When another program takes the lock of a run that pauses for longer, its writes return
-// [ErrLockLost].
+// Run calls change while it holds the lock of the namespace. If another run holds it, Run returns a [*LockedError]. The
+// lock lasts for a minute, and writes extend it. If a run pauses for longer and another program takes the lock, the
+// writes of the run return [ErrLockLost].
 //
-// Run returns the error of change, and that of giving the lock back. Run costs a conditional write at its start, at its
-// end and in each 20 seconds. Each is two write units, and one for an index when the lock is new.
+// Run returns the error of change, and the error of releasing the lock. It costs a conditional write at its start, at
+// its end and every 20 seconds. Each costs two write units, and one for an index when the lock is new.
 func (s *ManagedService) Run(ctx context.Context, change func(context.Context, *ManagedRun) error) (err error) {
 	if change == nil {
 		return &ValidationError{Field: "change", Value: "nil", Reason: "must not be nil"}
@@ -67,11 +67,11 @@ func (r *ManagedRun) prolong(ctx context.Context) error {
 	return err
 }
 
-// Replace brings a level from the state seen by the program to the wanted state, and returns the latter with its new
-// version. A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does not say what
-// before says, or has another version. It returns [ErrLockLost] when another program has the lock. In either case
-// nothing was written. The program checks whether a resource may lie within the wider one of [Config.Within]. It does
-// so before it writes any level, since the levels of a file come one after another.
+// Replace changes a level from the state that the program has read to the wanted state, and returns the latter with its
+// new version. An empty config deletes the level. Replace returns [ErrLevelChanged] if the level differs from before,
+// or has another version. It returns [ErrLockLost] if another program has the lock. In either case nothing was written.
+// The program must check whether a resource may lie within the wider one of [Config.Within] before it writes any level,
+// since the levels of a file are written one after another.
 //
 // Replace costs as much as a call of [LimitService], plus a read unit and two write units for the lock.
 func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after Stored, err error) {
@@ -81,11 +81,11 @@ func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after St
 	return r.s.replace(ctx, r.lock, before, want)
 }
 
-// Record writes the names of the managed levels, in place of the former ones; [ErrLockLost] when another program has
-// the lock. It costs a read and a transaction of the record, two write units per KB, and a check of the lock, two write
-// units. With more than 64 KB of names, from some thousand levels on, the record is in parts of about 32 KB. Each part
-// that changes is a transaction of its own. A Record that ended in the middle has done no harm: Pending is recorded
-// before the levels are written, and written levels say that they are managed.
+// Record replaces the names of the managed levels. It returns [ErrLockLost] if another program has the lock. It costs a
+// read and a transaction of the record, at two write units per KB, and a check of the lock, at two write units. With
+// more than 64 KB of names, about a thousand levels, the record is stored in parts of about 32 KB, and each part that
+// changes is a separate transaction. An interrupted Record does no harm: Pending is recorded before the levels are
+// written, and written levels are marked as managed.
 func (r *ManagedRun) Record(ctx context.Context, set ManagedSet) error {
 	if err := r.prolong(ctx); err != nil {
 		return err

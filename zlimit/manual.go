@@ -52,8 +52,8 @@ type LimitChange struct {
 }
 
 // Reset refills a bucket, as if nothing had ever been taken from it. A debt is forgiven. All items of the bucket change
-// in one transaction, which every process sees with its next write. A process that rejects requests from memory may go
-// on doing so for [WithRejectionCache].
+// in one transaction, which every process sees with its next write. A process that rejects requests from memory may
+// continue to do so for [WithRejectionCache].
 //
 // Open leases keep their tokens. Tokens that they return later are counted in the usage, and not added to the balance a
 // second time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored
@@ -117,14 +117,14 @@ type TopUpRequest struct {
 // TopUp adds tokens to limits of a bucket. A debt is paid first. Open leases return tokens as before. No usage is counted.
 //
 // [TopUpRequest.Until] makes it a grant: the limit can hold that much more until then, see [Status.Granted]. At that time the rest of the
-// grant is gone, whatever the limit had when it was made. What was used since then was used of the grant first. If a quota resets before,
-// the rest of the grant carries over: what the quota still has, at most the grant.
+// grant expires, whatever the balance was when it was made. Requests since then use the grant first. If a quota resets before, the rest of
+// the grant carries over: the balance of the quota, but at most the grant.
 //
 // Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that refills is filled to its
 // capacity at most. What does not fit is not added, and [LimitChange.Added] reports what was.
 //
 // All grants of a limit end together. A different end, or no end for a session quota without an open session, is a [*ValidationError] that
-// names the present end. A bucket that does not exist is created if more than its capacity is granted.
+// names the current end. A bucket that does not exist is created if more than its capacity is granted.
 //
 // It costs the same as [LimitService.Reset], and returns the same other errors. Calls with the same operation ID add once, also after a call that failed with
 // [UnavailableError.Unknown]. It is safe for concurrent use.

@@ -8,15 +8,14 @@ import (
 // Name returns the name of an entity or of a resource that stands for a text. Any text has one, such as a path, an
 // e-mail address or a model of another provider. Two texts never have the same name.
 //
-// A text that may be a name, and holds no "%", is its own name. Otherwise each byte that names do not hold, and each
-// "%", becomes "%" and two hexadecimal digits, as in URLs. So does the first byte of a name that is reserved. A name
-// that is longer than 256 bytes then is cut, and ends in the SHA-256 hash of the text. [OriginalName] gives a text back
-// that was not cut. The name of "" is "", and every call refuses it: an unknown caller must not share the limits of
-// others.
+// A text that is a valid name without "%" is its own name. Otherwise each byte that names cannot contain, and each "%",
+// becomes "%" and two hexadecimal digits, as in URLs. So does the first byte of a reserved name. If the result is
+// longer than 256 bytes, it is cut and ends in the SHA-256 hash of the text. [OriginalName] returns a text that was not
+// cut. The name of "" is "", which every call rejects: an unknown caller must not share the limits of others.
 func Name(text string) string { return grammar.EncodeName(text, reservedName) }
 
-// OriginalName returns the text whose [Name] a name is. It returns false for a cut text, and for a name that Name
-// does not return.
+// OriginalName returns the text from which [Name] made a name. It returns false if the text was cut, and for a name
+// that Name does not return.
 func OriginalName(name string) (text string, ok bool) {
 	if name == "" {
 		return "", false

@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted, since
-// the next limiter that is opened with [WithSetup] would start with an empty one of the same name.
+// DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted: the next
+// limiter opened with [WithSetup] would create an empty one of the same name.
 const DefaultNamespace = "default"
 
 // registryNamespace is the namespace id of the registry itself.
@@ -21,11 +21,10 @@ const registryNamespace = "_"
 // A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, in any
 // namespace. It is safe for concurrent use.
 //
-// A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
-// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. An open limiter of a
-// namespace has its ID, and none of this disturbs it. It goes on to read and write, and a recovery keeps its writes.
-// Close it before a purge, since later writes stay until the ID is purged again. Audit events belong to a namespace.
-// Changes of namespaces themselves have none.
+// A name stands for an ID, and every key begins with the ID. Deleting a namespace removes the name and keeps the items:
+// [NamespaceService.Recover] restores it, until [NamespaceService.Purge] deletes the items. An open limiter uses the
+// ID, so neither affects it: it continues to read and write, and a recovery keeps its writes. Close it before a purge,
+// since later writes stay until the ID is purged again. Changes of namespaces themselves have no audit events.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.
@@ -38,7 +37,7 @@ const (
 	NamespacePurging NamespaceStatus = "purging" // its items are being deleted, or were when a purge ended too early
 )
 
-// A Namespace is a part of a table that is apart from the others.
+// A Namespace is a separate part of a table.
 type Namespace struct {
 	ID        string          `json:"id"`   // opaque
 	Name      string          `json:"name"` // the name that it has, or had
@@ -114,10 +113,10 @@ func (s *NamespaceService) list(
 	}
 }
 
-// Delete takes the name of a namespace away, which may then be registered again, and marks the namespace as deleted.
-// Its items stay. It returns the namespace, whose ID the other calls take; [ErrNamespaceNotFound] when there is none of
-// that name, and a [*ValidationError] for [DefaultNamespace]. It costs one read and a transaction of two items: four
-// write units, and one for an index.
+// Delete removes the name of a namespace, which may then be registered again, and marks the namespace as deleted. Its
+// items stay. It returns the namespace, whose ID the other calls take. It returns [ErrNamespaceNotFound] if there is no
+// namespace of that name, and a [*ValidationError] for [DefaultNamespace]. It costs one read and a transaction of two
+// items: four write units, and one for an index.
 func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, error) {
 	if err := s.l.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
@@ -168,10 +167,10 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 	return ns, nil
 }
 
-// Recover gives a deleted namespace its name back, with everything in it. It returns [ErrNamespaceNotFound] for an ID
-// that is not registered. It returns [ErrNamespaceState] when the namespace is not deleted, when its purge has begun,
-// or when a new namespace has taken the name. It costs one read and a transaction of two items: four write units, and
-// one for an index.
+// Recover restores a deleted namespace under its name, with everything in it. It returns [ErrNamespaceNotFound] for an
+// ID that is not registered. It returns [ErrNamespaceState] when the namespace is not deleted, when its purge has
+// begun, or when a new namespace has taken the name. It costs one read and a transaction of two items: four write
+// units, and one for an index.
 func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, error) {
 	if err := s.l.check(validateNamespaceID(id)); err != nil {
 		return Namespace{}, err
@@ -234,9 +233,9 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
 // the memory of stored limits with l, and has l's options except those given. A namespace that is not registered is
-// [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open; closing l, when
-// it has opened the store, ends the store for both. It costs one batch read of two items, and some kilobytes of memory:
-// keep the limiter for as long as the namespace is used.
+// [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open. If l has opened
+// the store, closing l closes it for both. It costs one batch read of two items, and some kilobytes of memory: keep the
+// limiter for as long as the namespace is used.
 func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option) (*RateLimiter, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed

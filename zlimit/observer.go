@@ -142,7 +142,7 @@ func ResultOf(err error) Result {
 	}
 }
 
-// Observers returns an observer that notifies all of several, in their order. Nil observers are left out.
+// Observers returns an observer that notifies several observers, in order. Nil observers are skipped.
 func Observers(observers ...Observer) Observer {
 	var all []Observer
 	for _, o := range observers {
@@ -157,13 +157,13 @@ func Observers(observers ...Observer) Observer {
 	}
 }
 
-// LogTo returns an observer that logs each event at a level:
+// LogTo returns an observer that logs each event:
 //   - failures as errors;
 //   - facts for an operator, such as outages and lost slots, as warnings;
 //   - rejections and changes of buckets and limits as information;
 //   - everything else for debugging.
 //
-// Entities are logged. Nothing is allocated for a level that the logger does not take. A nil logger is [slog.Default].
+// The log contains entities. Events below the level of the logger allocate nothing. A nil logger is [slog.Default].
 func LogTo(l *slog.Logger) Observer {
 	if l == nil {
 		l = slog.Default()

@@ -117,13 +117,13 @@ func (o *options) validate() error {
 	return validatePrincipal(o.principal)
 }
 
-// WithNamespace makes the limiter work in a namespace of its own: entities, limits and buckets of one namespace are not
-// seen from another. The default is [DefaultNamespace].
+// WithNamespace makes the limiter work in a namespace: entities, limits and buckets of one namespace are not visible
+// from another. The default is [DefaultNamespace].
 func WithNamespace(name string) Option { return func(o *options) { o.namespace = name } }
 
-// WithClock sets where the limiter takes the time from; the default is [time.Now]. The function must be safe for
-// concurrent use. It is for tests and simulations: processes that share a table must agree about the time. The limiter
-// takes its time as it is, however far it is from the store's.
+// WithClock sets the clock of the limiter; the default is [time.Now]. The function must be safe for concurrent use. It
+// is for tests and simulations: processes that share a table must agree on the time. The limiter does not correct this
+// clock, however far it is from the store's.
 func WithClock(now func() time.Time) Option {
 	return func(o *options) { o.clock, o.ownClock = now, true }
 }
@@ -138,9 +138,9 @@ func WithClock(now func() time.Time) Option {
 func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configTTL = d } }
 
 // WithFreshness sets δ, the greatest age of a bucket's refill stamp for a write that does not move it. Such writes of
-// several processes do not get in one another's way. In return up to the refill of δ may be admitted beyond the ideal
-// bucket, once per time that the bucket is full. The default is a hundredth of the shortest time in which a limit of
-// the bucket fills up, at most a second; 0 is exact. It must be whole milliseconds.
+// several processes do not conflict. In return, each time the bucket is full, it may admit up to the refill of δ more
+// than an ideal bucket. The default is a hundredth of the shortest time in which a limit of the bucket fills up, at
+// most a second; 0 is exact. It must be whole milliseconds.
 func WithFreshness(d time.Duration) Option { return func(o *options) { o.freshness = d } }
 
 // WithFailurePolicy sets what happens to requests while the store is unavailable, if neither the request nor the stored
@@ -154,8 +154,8 @@ func WithFreshness(d time.Duration) Option { return func(o *options) { o.freshne
 func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
 
 // WithDefaultLimits sets the limits of entities and resources for which no level has limits: the level after the
-// system's, as [SourceDefault]. They hold for the requests of this process, and for parents too. Processes that share a
-// table should have the same. By default a request without limits fails with [ErrNoLimits].
+// system's, as [SourceDefault]. They apply to the requests of this process, and to parents too. Processes that share a
+// table should have the same defaults. By default a request without limits fails with [ErrNoLimits].
 func WithDefaultLimits(limits ...Limit) Option {
 	return func(o *options) { o.defaults = slices.Clone(limits) }
 }
@@ -200,7 +200,7 @@ type Tuning struct {
 	MaxShards int
 }
 
-// WithTuning changes settings that hardly any program changes. A field of [Tuning] that is 0 changes nothing.
+// WithTuning changes settings that few programs need to change. A field of [Tuning] that is 0 keeps the default.
 func WithTuning(t Tuning) Option {
 	return func(o *options) {
 		o.tuning = Tuning{
@@ -217,13 +217,14 @@ func WithTuning(t Tuning) Option {
 func (o *options) maxLead() time.Duration { return 2 * o.tuning.ClockSkew }
 
 // WithMixedFleet is for buckets that zae-limiter, a Python package, writes as well. That client takes tokens from an
-// idle bucket without a refill, so the idle time seems to be still due. With this option the limiter notes the counts
-// in each item, and hands out no time for which others may have taken the tokens. Their tokens count as taken at the
-// last moment. A full bucket from which others took n tokens is refilled up to its capacity less n.
+// idle bucket without a refill, so the refill of the idle time seems to be still due. With this option the limiter
+// records the counts in each item, and refills no time for which others may have taken the tokens already. Their tokens
+// count as taken at the last moment: a full bucket from which others took n tokens is refilled up to its capacity less
+// n.
 //
-// Every program of the fleet on this package should have the option; items with notes are read by them in any program. Each
-// write moves the refill stamp, as with a freshness of 0, and [WithFreshness] has no effect. A rejection after others
-// took tokens costs a write. See also [TableSettings.MixedFleet].
+// Every program of the fleet that uses this package should have the option. Programs without it also respect recorded counts. Each write
+// moves the refill stamp, as with a freshness of 0, and [WithFreshness] has no effect. A rejection after others took tokens costs a write.
+// See also [TableSettings.MixedFleet].
 func WithMixedFleet() Option { return func(o *options) { o.mixedFleet = true } }
 
 // byStore stands for the number of concurrent writes that follows from the store.
@@ -251,11 +252,10 @@ func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 // [WithCoalescing].
 func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
-// WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent. A
-// call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, or the timeout parameter of
-// a data source name. It is a minute on
-// stores without a network, where a call waits only for other writers. A SQLite file that another process keeps locked is
-// an outage after 15 seconds.
+// WithCallTimeout bounds one call to the store, including its retries, from the moment it is sent. A call that takes longer is an outage.
+// The default, which 0 stands for, is 2 seconds on DynamoDB, or the timeout parameter of a data source name. It is a minute on stores
+// without a network, where a call waits only for other writers. A SQLite file that another process keeps locked is an outage after 15
+// seconds.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
 // WithDecisionTimeout bounds the time to decide a request, with all of its reads, writes, throttles and retries. The failure policy
@@ -265,7 +265,7 @@ func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callT
 //     then, and holds no slots.
 //   - Under [PolicyBlock] its calls are cancelled, and it fails with an [*UnavailableError], whose Unknown says whether a write was sent.
 //
-// The bound applies to [RateLimiter.Acquire] and [RateLimiter.Do]. A context that ends before it ends the call.
+// The bound applies to [RateLimiter.Acquire] and [RateLimiter.Do]. If the context ends earlier, the call ends with it.
 //
 // If several requests in a row are late, the policy decides the next ones immediately. The limiter then tries one request in every two of
 // these times, until one is in time; under PolicyAllow no caller waits for it. After a pause of two of these times all requests are tried
@@ -314,9 +314,9 @@ func WithTable(settings TableSettings) Option { return func(o *options) { o.tabl
 type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
-// the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the
-// first change. For a database file or memory it is the user of the operating system. A store made by dynamo.New knows
-// none. [ContextWithPrincipal] names another one for single calls.
+// the store knows it. For a DynamoDB table opened by [Open], that is the ARN of the AWS identity, which STS returns at
+// the first change. For a database file or memory it is the user of the operating system. A store made by dynamo.New
+// knows none. [ContextWithPrincipal] names another one for single calls.
 //
 // A name has at most 256 bytes of UTF-8 without control characters.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
@@ -325,12 +325,12 @@ func WithPrincipal(name string) Option { return func(o *options) { o.principal =
 // buckets, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
-// WithLogger sets the log for facts that an operator should know, such as a failed refresh of limits; by default there
-// is none.
+// WithLogger sets the logger for events that an operator should know about, such as a failed refresh of limits. By
+// default nothing is logged.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// WithHooks changes a limiter in ways that the packages of this module alone may: their tests, and their deployments. The type
-// of its argument is internal, so that no other program can call it.
+// WithHooks is only for packages of this module, for tests and deployments. The type of its argument is internal, so no other program can
+// call it.
 func WithHooks(h hooks.Limiter) Option { return func(o *options) { o.hooks = h } }
 
 // freshnessOf returns δ for limits, in milliseconds.

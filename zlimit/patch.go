@@ -64,9 +64,9 @@ func (s *LimitService) Inherit(ctx context.Context, at Level, names ...string) e
 	})
 }
 
-// Exclude leaves out limits that apply at a level, whether they are its own or the next wider one's. The others stay,
-// see [LimitService.Patch]. A request that names such a limit is then a [*ValidationError], unless a wider resource has
-// it.
+// Exclude removes limits from a level, whether they are its own or the next wider one's. The others stay, see
+// [LimitService.Patch]. A request that names an excluded limit then fails with a [*ValidationError], unless a wider
+// resource has it.
 //
 // Exclude returns [ErrNoLimits] for a name that does not apply at the level. It is a [*ValidationError] if no limit
 // would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits requests without

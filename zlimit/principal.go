@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// ContextWithPrincipal returns a context whose changes are made by a principal, in place of the one of [WithPrincipal].
-// It is for a service that changes entities and limits on behalf of its callers. Audit events, the lock of
-// [ManagedService] and the version record of [RateLimiter.Setup] name the principal.
+// ContextWithPrincipal returns a context whose changes are made by a principal, instead of the principal of
+// [WithPrincipal]. It is for a service that changes entities and limits on behalf of its callers. Audit events, the
+// lock of [ManagedService] and the version record of [RateLimiter.Setup] name the principal.
 //
-// An empty name stands for the limiter's own principal, also in a context that is derived from one with another name.
-// The rules for names are the same as in [WithPrincipal]. A call that changes something returns a [*ValidationError] for
-// an invalid name. Other calls ignore the principal. It costs no call of the store.
+// An empty name stands for the limiter's own principal, even in a context that is derived from one with another name. Names follow the
+// rules of [WithPrincipal]. A call that changes something returns a [*ValidationError] for an invalid name. Other calls ignore the
+// principal. It makes no call.
 func ContextWithPrincipal(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, principalKey{}, name)
 }

@@ -74,13 +74,14 @@ const maxSweeps = 8
 // bucket costs three, most others two. Reading the keys costs half a read unit per 4 KB of them, twice. An ID that is
 // not registered costs a read unit per 4 KB of the names of all namespaces.
 //
-// On DynamoDB a purge takes a second at least, since indexes lag. Purge waits out throttles and other outages for some
-// seconds. An index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
+// On DynamoDB a purge takes a second at least, since indexes lag. Purge retries for some seconds during throttles and
+// other outages. An index stores all keys of a namespace in one partition, which supports about 1,000 deletions per
+// second.
 //
-// No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads
-// the whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two
-// minutes per gigabyte, and costs half a read unit per 4 KB, about 16 USD per terabyte. [NamespaceService.PurgeCost]
-// reports it for a table, and [LeaveExpiring] avoids it.
+// No index of a DynamoDB table lists the expiring items of a namespace, which are buckets and usage snapshots. So at
+// the end, Purge reads the whole table, a page of 1 MB every tenth of a second, and needs the permission to Scan. That
+// takes two minutes per gigabyte, and costs half a read unit per 4 KB, about 16 USD per terabyte.
+// [NamespaceService.PurgeCost] reports it for a table, and [LeaveExpiring] avoids it.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress), opts ...PurgeOption) error {
 	if err := s.l.check(validateNamespaceID(id)); err != nil {
 		return err
@@ -95,10 +96,11 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 // A PurgeOption changes a purge.
 type PurgeOption func(*purge)
 
-// LeaveExpiring makes a purge cost by its namespace alone, however large the table, on DynamoDB, too. It reads no
-// table. It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and resources
-// that they name. It leaves other buckets and snapshots to DynamoDB, which deletes them free of charge when they
-// expire. These are of entities without a record, limits or listed buckets, and of unnamed resources.
+// LeaveExpiring makes the cost of a purge depend only on the namespace, even on DynamoDB: the purge does not read the
+// whole table. It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and
+// resources that they name. It leaves other buckets and snapshots to DynamoDB, which deletes them free of charge when
+// they expire. These belong to entities without a record, limits or listed buckets, and to resources that no item
+// names.
 func LeaveExpiring() PurgeOption { return func(p *purge) { p.leaving = true } }
 
 // A purge is one call of [NamespaceService.Purge]. It is not safe for concurrent use.

@@ -38,11 +38,11 @@ const (
 	reportTimeout  = 10 * time.Second
 )
 
-// WithRejectionReports makes this process report its heaviest rejections, for [UsageService.Rejected] and `zlimit top --rejected`. It
-// counts rejections in memory by entity, resource, and the strictest limit with its entity and resource. In a minute with rejections it writes one
-// item, and in any other minute none. An item has a write unit per KB, about 12 entries of short names: a process that rejects
-// requests in every minute writes some 88,000 units a month with the default of 20 entries. A report that cannot be written is logged,
-// and is part of the next one.
+// WithRejectionReports makes this process report its most rejected requests, for [UsageService.Rejected] and `zlimit top --rejected`. It
+// counts rejections in memory by entity, resource, and the strictest limit with its entity and resource. In a minute with rejections it
+// writes one item, and in any other minute none. An item has a write unit per KB, about 12 entries of short names: a process that rejects
+// requests in every minute writes some 88,000 units a month with the default of 20 entries. A report that cannot be written is logged, and
+// is part of the next one.
 func WithRejectionReports(r RejectionReports) Option {
 	return func(o *options) {
 		o.rejections = RejectionReports{cmp.Or(r.Top, defaultTop), cmp.Or(r.Keep, defaultKeep)}
@@ -254,7 +254,7 @@ func (r *rejectionLog) close() {
 	r.write()
 }
 
-// Rejected returns the heaviest rejections of this limiter since its last report, at most a minute ago. It makes no call. Without
+// Rejected returns the most rejected requests of this limiter since its last report, at most a minute ago. It makes no call. Without
 // [WithRejectionReports] there are none.
 func (l *RateLimiter) Rejected() Rejections {
 	now := l.now().UTC()

@@ -156,8 +156,8 @@ func (le *Lease) shared() *sharedLease {
 	return le.rest.shared
 }
 
-// Repeated reports whether the lease is of a request whose [Request.ID] was admitted before, by this process or another one. Nothing was
-// consumed then: the lease has the tokens of the first call.
+// Repeated reports whether a request with the same [Request.ID] was admitted before, by this process or another one. Then this call
+// consumed nothing: the lease has the tokens of the first call.
 func (le *Lease) Repeated() bool {
 	le.mu.Lock()
 	defer le.mu.Unlock()

@@ -11,16 +11,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// A Scoped is a limiter of one entity and one resource, with the methods of a [golang.org/x/time/rate.Limiter]. [RateLimiter.For] makes
-// it, at no cost. It is safe for concurrent use. Its methods WaitN and Limit are those that clients of services and middleware for gRPC
-// expect of a limiter.
+// A Scoped is a limiter of one entity and one resource, with the methods of a [golang.org/x/time/rate.Limiter]. [RateLimiter.For] makes it,
+// at no cost. It is safe for concurrent use. WaitN and Limit are the methods that many clients and gRPC middleware expect of a limiter.
 //
 // Each method takes a number of tokens of every limit: of the limits given to For, or else of the stored limits of the entity and the
 // resource. So it is for limits that count the same thing, such as calls a second and calls a day. If one limit counts requests and
 // another tokens, use [RateLimiter.Acquire], which takes an amount for each. The tokens are spent: only [Scoped.ReserveN] can give them
 // back.
 //
-// A limiter of x/time/rate holds nothing, and neither does a Scoped. If slots are among the limits given to For, each method returns a
+// Like a limiter of x/time/rate, a Scoped cannot hold slots. If slots are among the limits given to For, each method returns a
 // [*ValidationError]. Stored [Slots] are ignored: to hold one, use [RateLimiter.Acquire] or [RateLimiter.Wait].
 //
 // Numbers of tokens are positive. Errors and costs are the same as for [RateLimiter.Acquire] and [RateLimiter.Wait].
@@ -31,7 +30,7 @@ type Scoped struct {
 	waits            []WaitOption
 }
 
-// For returns a limiter of an entity and a resource. With limits, those hold for it in place of the stored ones.
+// For returns a limiter for one entity and one resource. If limits are given, they replace the stored ones.
 func (l *RateLimiter) For(entity, resource string, limits ...Limit) *Scoped {
 	return &Scoped{limiter: l, entity: entity, resource: resource, limits: slices.Clone(limits)}
 }
@@ -47,7 +46,7 @@ func (s *Scoped) MaxWait(d time.Duration) *Scoped {
 // Allow is [Scoped.AllowN] of one token.
 func (s *Scoped) Allow(ctx context.Context) (bool, error) { return s.AllowN(ctx, 1) }
 
-// AllowN reports whether n tokens are there, and takes them. It returns false without an error when a limit falls short.
+// AllowN takes n tokens and returns true, or returns false without an error if a limit has too few.
 func (s *Scoped) AllowN(ctx context.Context, n int) (bool, error) {
 	err := s.limitN(ctx, n)
 	if errors.As(err, new(*ExceededError)) {
@@ -56,7 +55,7 @@ func (s *Scoped) AllowN(ctx context.Context, n int) (bool, error) {
 	return err == nil, err
 }
 
-// Limit takes one token, or returns an [*ExceededError], which says when there will be one.
+// Limit takes one token, or returns an [*ExceededError], which reports when one will be available.
 func (s *Scoped) Limit(ctx context.Context) error { return s.limitN(ctx, 1) }
 
 func (s *Scoped) limitN(ctx context.Context, n int) error {
@@ -67,7 +66,7 @@ func (s *Scoped) limitN(ctx context.Context, n int) error {
 // Wait is [Scoped.WaitN] of one token.
 func (s *Scoped) Wait(ctx context.Context) error { return s.WaitN(ctx, 1) }
 
-// WaitN waits until n tokens are there, and takes them, in one queue over all processes. See [RateLimiter.Wait].
+// WaitN waits until n tokens are available, and takes them, in one queue across all processes. See [RateLimiter.Wait].
 func (s *Scoped) WaitN(ctx context.Context, n int) error {
 	if _, err := waitOf(ctx, s.waits); err != nil {
 		return err
@@ -81,7 +80,7 @@ func (s *Scoped) WaitN(ctx context.Context, n int) error {
 // Reserve is [Scoped.ReserveN] of one token.
 func (s *Scoped) Reserve(ctx context.Context) (*Reservation, error) { return s.ReserveN(ctx, 1) }
 
-// ReserveN takes n tokens that may not be there yet, and reports when they are. See [RateLimiter.Reserve].
+// ReserveN takes n tokens that may not be available yet, and reports when they will be. See [RateLimiter.Reserve].
 func (s *Scoped) ReserveN(ctx context.Context, n int) (*Reservation, error) {
 	if _, err := waitOf(ctx, s.waits); err != nil {
 		return nil, err

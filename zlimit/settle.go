@@ -22,16 +22,16 @@ type SettleOption func(*settleOptions)
 
 type settleOptions struct{ exactly, trusted bool }
 
-// SettleExactly writes the record and all corrections in one transaction. Neither is done without the other, also if the
-// process is killed. It costs twice the write units, and a read unit for each shard.
+// SettleExactly writes the record and all corrections in one transaction. Neither is done without the other, even if the process is killed.
+// It costs twice the write units, and a read unit for each shard.
 func SettleExactly() SettleOption { return func(o *settleOptions) { o.exactly = true } }
 
-// SettleTrusted writes no record. A token that comes twice is then corrected twice, and no settlement is a
+// SettleTrusted writes no record. A token that is settled twice is then corrected twice, and no settlement returns a
 // [*SettledError]. It is for a caller that settles each token once, and costs what [Lease.Commit] costs.
 func SettleTrusted() SettleOption { return func(o *settleOptions) { o.trusted = true } }
 
 // Settle settles a lease that this process or another one has handed on by [Lease.Token]. The actual amounts are the total consumption, in
-// tokens. A limit that they leave out keeps what the lease took, and 0 gives everything back. Every charged bucket is corrected as by
+// tokens. For a limit that they omit, the amount of the lease is final, and 0 returns everything. Every charged bucket is corrected as by
 // [Lease.Adjust] and [Lease.Commit]: without a check, so that a limit may be left in debt.
 //
 // A token is settled once, by the process that comes first. A second settlement with the same amounts changes nothing and returns nil.
@@ -39,9 +39,9 @@ func SettleTrusted() SettleOption { return func(o *settleOptions) { o.trusted = 
 // took.
 //
 // Settle first writes a record, which is kept for a day longer than the token. Then it corrects the buckets. If a process is killed in
-// between, the tokens that it would have given back remain taken; nothing is given back twice. Consumption beyond what the lease took is
-// written in one transaction with the record, so that it is not lost. [SettleExactly] does so for every settlement, and [SettleTrusted]
-// writes no record.
+// between, the tokens that it would have returned stay taken. Nothing is returned twice. Consumption beyond what the lease took is written
+// in one transaction with the record, so that it is not lost. [SettleExactly] does so for every settlement, and [SettleTrusted] writes no
+// record.
 //
 // It returns a [*ValidationError] for a token of another form or namespace, and for an amount of a limit that the lease does not have. An
 // [*UnavailableError] whose Unknown is false, an [*ItemError] or [ErrContended] means that at least one of the writes did not happen. If

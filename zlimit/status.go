@@ -60,7 +60,7 @@ type Status struct {
 }
 
 // Never is the wait of a request for more than a limit can hold, or for more than is left of a prepaid limit. It is the longest duration,
-// so a loop that waits for it does not ask again and again. No other wait is as long: those end after 292 years, a second before.
+// so a loop that sleeps for it does not spin. All other waits are at least a second shorter.
 const Never time.Duration = math.MaxInt64
 
 // longestWait is the longest wait but [Never]. It can be rounded up to a second.

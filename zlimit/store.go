@@ -22,12 +22,12 @@ import (
 // passed to dynamo.New stays open.
 type Store = store.Handle
 
-// SQLite returns a store on a database file, which any number of processes on one machine may share. The program has to
-// import [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect; without it SQLite returns a [*ValidationError]
-// that says so. A file that does not exist is created, for its owner alone to read and write. A power failure may lose
-// the last moments of admissions; a crash of a process loses nothing. While the file is open, its last writes are in
-// files beside it, named PATH-wal and PATH-shm. After the last Close the file is whole by itself. When the file is deleted
-// or replaced while it is open, calls fail within a second, until the store is closed and opened again.
+// SQLite returns a store on a database file, which any number of processes on one machine may share. The program must import
+// [github.com/zlimit/zlimit-go/zlimit/sqlite] for its side effect. Without the import, SQLite returns a [*ValidationError] that says so. A
+// missing file is created, readable and writable only by its owner. A crash of a process loses nothing. A power failure may lose the
+// admissions of the last moments. While the file is open, its latest writes are in the files PATH-wal and PATH-shm. After the last Close,
+// the file itself is complete. If the file is deleted or replaced while it is open, calls fail within a second, until the store is closed
+// and opened again.
 func SQLite(path string) (Store, error) {
 	if store.OpenFile == nil {
 		return Store{}, &ValidationError{Field: "store", Value: path, Reason: sqliteMissing}
@@ -51,9 +51,9 @@ const dynamoMissing = `the program does not link the DynamoDB store: add import 
 // Memory returns a store in the memory of this process.
 func Memory() (Store, error) { return openMemory() }
 
-// MemoryAt is [Memory] with a clock, by which changes have their time. An aggregator counts usage by that time, so limiters and aggregators on
-// the store take the same clock: a test or a simulation has usage of any day. Changes that are a day old by the clock are forgotten. The clock
-// must be safe for concurrent use.
+// MemoryAt is [Memory] with a clock that determines the time of changes. An aggregator counts usage by that time, so limiters and
+// aggregators on the store should use the same clock. So a test or a simulation can have usage of any day. Changes older than a day by the
+// clock are dropped. The clock must be safe for concurrent use.
 func MemoryAt(now func() time.Time) (Store, error) { return openMemory(memory.Clock(now)) }
 
 func openMemory(opts ...memory.Option) (Store, error) {
@@ -64,9 +64,8 @@ func openMemory(opts ...memory.Option) (Store, error) {
 	return store.NewHandle(s, true), nil
 }
 
-// OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
-// and memory are set up; a DynamoDB table is not looked at. Warnings of the AWS SDK are not logged. The caller closes
-// the store.
+// OpenStore returns the store of a data source name, as for [Open], without a limiter. It sets up a SQLite file or
+// memory, but does not access a DynamoDB table. Warnings of the AWS SDK are not logged. The caller closes the store.
 func OpenStore(ctx context.Context, name string) (Store, error) {
 	d, err := parseDSN(name)
 	if err != nil {

@@ -147,12 +147,12 @@ func (s *LimitService) Enable(ctx context.Context, at Level, progress func(Switc
 	return s.setSwitch(ctx, at, SwitchEnabled, progress)
 }
 
-// Bypass admits requests at a level whatever its limits hold: of an entity, of a resource, or of an entity for a
-// resource. They are counted, but take nothing from the balance, even if a wider level rejects them. Slots are still
-// acquired, since a lock that can be passed is none. Parents that the requests are charged to follow their own levels.
-// Otherwise it works like [LimitService.Disable].
+// Bypass admits all requests at a level, whatever its balances: of an entity, of a resource, or of an entity for a
+// resource. Requests are counted but take nothing from the balance. They are admitted even if a wider level is
+// disabled. Slots are still acquired, since a lock that can be bypassed protects nothing. Parents that the requests are
+// charged to follow their own levels. Otherwise it works like [LimitService.Disable].
 //
-// The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
+// The first level of this kind raises the version that the table requires of clients to 0.17.0, see [LimitService].
 func (s *LimitService) Bypass(ctx context.Context, at Level, progress func(SwitchReport)) (SwitchReport, error) {
 	return s.setSwitch(ctx, at, SwitchBypassed, progress)
 }

@@ -196,14 +196,14 @@ func (l *RateLimiter) admitAllOrFail(ctx context.Context, policy *Request, lease
 }
 
 // Leases are the leases of requests that [RateLimiter.AcquireAll] admitted together. They may be settled one by one, or
-// by the methods of Leases, which leave settled ones alone. It is safe for concurrent use.
+// by the methods of Leases, which skip settled ones. It is safe for concurrent use.
 type Leases struct{ each []*Lease }
 
 // Of returns the lease of a request by its index among the requests. It panics if there is none.
 func (ls *Leases) Of(request int) *Lease { return ls.each[request] }
 
-// Commit is [Lease.Commit] for all leases that are still open, side by side. It costs what those cost. It returns
-// [ErrLeaseClosed] if none is open. After another error, a Commit writes the rest as for a lease.
+// Commit is [Lease.Commit] for all leases that are still open, in parallel. It costs as much as these commits. It
+// returns [ErrLeaseClosed] if none is open. After another error, a Commit writes the rest as for a lease.
 func (ls *Leases) Commit(ctx context.Context) error { return ls.settle(ctx, (*Lease).Commit) }
 
 // Rollback is [Lease.Rollback] for all leases that are still open, as Commit is.

@@ -47,9 +47,9 @@ type Snapshot struct {
 // sum over all entities of a resource counts each request once, with any parents.
 func (s Snapshot) Own() map[string]Quantity { return without(s.Consumed, s.FromChildren) }
 
-// Counted returns the part of the snapshot in the sum of a query, so that the sum counts each request once. Without an
-// entity that is [Snapshot.Own], since a request is charged to parents, too. Without a resource it leaves out charges
-// by requests of narrower resources, whose snapshots have them as well. With both it is Consumed.
+// Counted returns the part of the snapshot that the sum of a query includes, so that the sum counts each request once.
+// Without an entity, that is [Snapshot.Own], since a request is also charged to parents. Without a resource, it
+// excludes charges of narrower resources, whose snapshots have them as well. With both, it is Consumed.
 func (s Snapshot) Counted(q UsageQuery) map[string]Quantity {
 	switch {
 	case q.Entity == "":

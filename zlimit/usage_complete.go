@@ -30,19 +30,19 @@ type UsageGap struct {
 	To   time.Time `json:"to"`
 }
 
-// A Completeness says which usage is complete. It is never changed, so goroutines may share it.
+// A Completeness says which usage is complete. It is immutable, so goroutines may share it.
 type Completeness struct {
 	// To is up to when aggregators have counted the changes. The zero time means that this is not known.
 	To   time.Time  `json:"to"`
 	Gaps []UsageGap `json:"gaps"` // in the order of their beginnings
 }
 
-// Covers reports whether all consumption of a range is counted: the range ends at To or earlier, and no gap is in it.
+// Covers reports whether all consumption of a range is counted: the range ends at To or earlier, and contains no gap.
 func (c *Completeness) Covers(from, to time.Time) bool {
 	return !c.To.Before(to) && len(c.Within(from, to)) == 0
 }
 
-// Within returns the gaps of which a part is in a range. A gap without length is in none.
+// Within returns the gaps that overlap a range. A gap without length overlaps none.
 func (c *Completeness) Within(from, to time.Time) (gaps []UsageGap) {
 	for _, g := range c.Gaps {
 		if g.From.Before(to) && from.Before(g.To) && g.From.Before(g.To) {

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// DefaultResource is the resource of entity limits that hold for every resource without limits of its own.
+// DefaultResource is the resource under which an entity's limits for every other resource are stored.
 const DefaultResource = "_default_"
 
 // maxTokens is the largest number of tokens whose millitokens fit an int64.

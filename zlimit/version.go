@@ -11,8 +11,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Version is the version of this client. A table says which versions may use it. Versions of zae-limiter ask for it,
-// too: this client obeys all limits stored by those up to 0.17.0. Guaranteed shares ask for 0.17.1, see [Limit.Share].
+// Version is the version of this client. A table states which client versions may use it. zae-limiter uses the same
+// version numbers: this client obeys all limits that zae-limiter up to 0.17.0 stores. Guaranteed shares require 0.17.1,
+// see [Limit.Share].
 const Version = "0.17.1"
 
 // A VersionError reports a table that this client may not use. The major version of its layout is another one, it

@@ -99,7 +99,7 @@ func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (
 }
 
 // Reserve takes the amounts of the request, and reports when the tokens will be available. It is [RateLimiter.Wait] for
-// a caller that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait],
+// a caller that sleeps on its own, at the same cost and with the same errors. The caller then calls [Reservation.Wait],
 // which returns immediately after [Reservation.Due], or [Reservation.Cancel].
 func (l *RateLimiter) Reserve(ctx context.Context, r Request, opts ...WaitOption) (*Reservation, error) {
 	return l.reserve(ctx, OpReserve, r, opts)

@@ -10,10 +10,10 @@ import (
 )
 
 // An AuditService reports who changed the entities and limits of a namespace, when, and what. Every change writes its
-// event in its own transaction, so that neither exists without the other. The service is safe for concurrent use.
+// event in the same transaction, so neither exists without the other. The service is safe for concurrent use.
 //
-// Events are kept for [zlimit.Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table,
-// as it was when they were written. They outlive the entities that they are about.
+// Events are kept for [zlimit.Config.AuditRetention], or for [RateLimiter.SetAuditRetention] of the whole table, as set
+// when they were written. They outlive their entities.
 type AuditService struct {
 	core    *zlimit.AuditService
 	timeout callTimeout
@@ -27,9 +27,9 @@ func (s *AuditService) Events(entity string, q zlimit.AuditQuery) ([]zlimit.Audi
 	return collect(s.core.Events(ctx, entity, q))
 }
 
-// EventsSeq yields the events of an entity, of [zlimit.AuditSystem], or of an [zlimit.AuditResource]. It reads page by
-// page as the loop goes on, consistently. A page has 100 events, or [zlimit.AuditQuery.Limit] if that is less, and
-// costs a read unit per 4 KB of events. An event past its retention is left out. An error ends the loop.
+// EventsSeq yields the events of an entity, of [zlimit.AuditSystem], or of an [zlimit.AuditResource]. It reads
+// consistently, page by page as the loop proceeds. A page has 100 events, or [zlimit.AuditQuery.Limit] if that is less,
+// and costs a read unit per 4 KB of events. Events past their retention are skipped. An error ends the loop.
 func (s *AuditService) EventsSeq(entity string, q zlimit.AuditQuery) iter.Seq2[zlimit.AuditEvent, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.AuditEvent, error] {
 		return s.core.Events(ctx, entity, q)
@@ -44,12 +44,12 @@ func (s *AuditService) All(q zlimit.AuditQuery) ([]zlimit.AuditEvent, error) {
 	return collect(s.core.All(ctx, q))
 }
 
-// AllSeq yields the events of the whole namespace, of every entity, resource and the system, in the order of time. It
-// is otherwise as [AuditService.Events].
+// AllSeq yields the events of the whole namespace, of every entity, resource and the system, in the order of time.
+// Otherwise it works like [AuditService.Events].
 //
-// The time is part of the key of an event. All reads the keys of all events of the namespace from an index, half a read
-// unit per 4 KB, some 20 keys. It holds those in memory that are within the times of the query. It then reads their
-// events, half a unit each, page by page as the loop goes on. The index and the events may be moments behind.
+// The time is part of the key of an event. All reads the keys of all events of the namespace from an index, at half a
+// read unit per 4 KB, or about 20 keys. It keeps the keys within the times of the query in memory. Then it reads their
+// events, at half a unit each, page by page as the loop proceeds. The index and the events may lag by moments.
 func (s *AuditService) AllSeq(q zlimit.AuditQuery) iter.Seq2[zlimit.AuditEvent, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.AuditEvent, error] {
 		return s.core.All(ctx, q)

@@ -9,10 +9,10 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A LimitService keeps the stored limits of a namespace, at four levels. The first level with limits decides a request
-// as a whole. The order is: the entity's for the resource, the entity's default, the resource's, the system's; see
-// [zlimit.Level]. A change reaches every process within its [zlimit.WithConfigTTL], and the process that makes it
-// immediately. It is safe for concurrent use.
+// A LimitService keeps the stored limits of a namespace, at four levels. The first level with limits applies to a
+// request as a whole, in this order: the entity's level for the resource, the entity's default, the resource's level,
+// the system's; see [zlimit.Level]. A change reaches every process within its [zlimit.WithConfigTTL], and the process
+// that makes it immediately. It is safe for concurrent use.
 //
 // Limits are validated before any call: periods are whole seconds, and a level has at most 16 limits. Reading a level
 // costs one consistent read. Writing one costs a read and a transaction, conditional on the level as read, of the
@@ -28,8 +28,8 @@ type LimitService struct {
 	timeout callTimeout
 }
 
-// Get returns the stored config of a level, an empty one if there is none. A level that this version cannot limit by is
-// an [*zlimit.UnsupportedError].
+// Get returns the stored config of a level, an empty one if there is none. A level with limits that this version does
+// not support is an [*zlimit.UnsupportedError].
 func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -37,38 +37,37 @@ func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 }
 
 // Set replaces the whole config of a level, except [zlimit.Config.Within] and [zlimit.Config.Cascade]. A config without
-// one of them keeps the stored one, so a change of limits ends no budget over several resources. [LimitService.Update]
-// changes a part, and [ResourceService.Put] takes both from a resource.
+// them keeps the stored ones, so a change of limits does not remove a budget over several resources.
+// [LimitService.Update] changes a part, and [ResourceService.Put] takes both from a resource.
 func (s *LimitService) Set(at zlimit.Level, config zlimit.Config) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Set(ctx, at, config)
 }
 
-// Update changes the config of a level: change gets the stored config, an empty one for none, and edits it. Nothing is
-// lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and otherwise
-// reads the level and calls change again. After 64 lost races it returns [zlimit.ErrContended].
+// Update changes the config of a level: change gets the stored config, or an empty one, and edits it. No concurrent
+// change is lost: Update writes on the condition that the level is unchanged since it was read, and otherwise reads the
+// level and calls change again. After 64 lost races it returns [zlimit.ErrContended].
 //
-// An error of change ends Update, which returns that error and writes nothing. A config that says nothing in the end
-// deletes the level. The change function must not use the config after it returned.
+// If change returns an error, Update returns that error and writes nothing. A config that ends up empty deletes the
+// level. The change function must not use the config after it has returned.
 func (s *LimitService) Update(at zlimit.Level, change func(*zlimit.Config) error) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Update(ctx, at, change)
 }
 
-// Delete deletes the config of a level, if there is any. What [zlimit.Config.Within] and [zlimit.Config.Cascade] say of
-// the level stays: [LimitService.Update] changes that. Delete does not ask whether other resources lie within the
-// level's resource: their requests that name its limits then fail with a [*zlimit.ValidationError], unless another
-// level has such limits.
+// Delete deletes the config of a level, if there is any, except [zlimit.Config.Within] and [zlimit.Config.Cascade],
+// which [LimitService.Update] changes. Delete does not check whether other resources lie within the level's resource:
+// their requests that name its limits then fail with a [*zlimit.ValidationError], unless another level has such limits.
 func (s *LimitService) Delete(at zlimit.Level) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Delete(ctx, at)
 }
 
-// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh;
-// [zlimit.ErrNoLimits] if it has none of its own, though its parents or a wider resource may have some: see
+// Resolve returns the limits that apply to an entity and a resource, from memory while they are fresh. It returns
+// [zlimit.ErrNoLimits] if no level of the entity has any, even if its parents or a wider resource have some: see
 // [RateLimiter.Available]. Resolved.OnUnavailable and Resolved.DisabledBy are set then, too.
 func (s *LimitService) Resolve(entity, resource string) (zlimit.Resolved, error) {
 	ctx, cancel := s.timeout.context()
@@ -96,7 +95,7 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 // they start.
 //   - A resource without limits gets the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means, such as [LimitService.Set] or [LimitService.Update], stay as they are and
+//   - Limits that were set in another way, such as [LimitService.Set] or [LimitService.Update], stay as they are and
 //     are reported as kept, until they are deleted. A change of the failure policy alone does not change who set the
 //     limits.
 //   - A resource that is no longer declared keeps its limits.
@@ -106,7 +105,7 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 // Apply costs a batch read of one item per resource, and a read of the managed levels if some of the resources are
 // managed. If nothing changes it writes nothing, not even an audit event. A change costs what Set costs. Processes may
 // call it concurrently. If they declare different limits, such as two versions of an application, the last one to start
-// prevails. After an error the changes made before it remain, and Apply returns them with the error.
+// wins. After an error the changes made before it remain, and Apply returns them with the error.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -126,9 +125,9 @@ func (s *LimitService) List(q zlimit.LevelQuery) ([]zlimit.Stored, error) {
 //
 // Listing the names of resources costs a read, and listing the resources for which entities have levels another one.
 // The entities of each cost a query of an index, page by page as the loop goes on; the index may be moments behind. The
-// levels of one entity are read without the index. What levels say costs a consistent batch read for each 100 of them.
-// A level deleted meanwhile is left out; one that this version cannot limit by comes with [zlimit.Stored.Unsupported].
-// An error ends the loop.
+// levels of one entity are read without the index. The contents of levels cost a consistent batch read for each 100 of
+// them. A level that is deleted meanwhile is skipped. A level with limits that this version does not support has
+// [zlimit.Stored.Unsupported]. An error ends the loop.
 func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Stored, error] {
 		return s.core.List(ctx, q)
@@ -136,8 +135,8 @@ func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, err
 }
 
 // Reset refills a bucket, as if nothing had ever been taken from it. A debt is forgiven. All items of the bucket change
-// in one transaction, which every process sees with its next write. A process that rejects requests from memory may go
-// on doing so for [zlimit.WithRejectionCache].
+// in one transaction, which every process sees with its next write. A process that rejects requests from memory may
+// continue to do so for [zlimit.WithRejectionCache].
 //
 // Open leases keep their tokens. Tokens that they return later are counted in the usage, and not added to the balance a
 // second time. Consumption beyond their request is charged. A disabled bucket stays disabled. A bucket takes on stored
@@ -162,15 +161,15 @@ func (s *LimitService) Reset(r zlimit.ResetRequest) (zlimit.BucketChange, error)
 // counted.
 //
 // [zlimit.TopUpRequest.Until] makes it a grant: the limit can hold that much more until then, see
-// [zlimit.Status.Granted]. At that time the rest of the grant is gone, whatever the limit had when it was made. What
-// was used since then was used of the grant first. If a quota resets before, the rest of the grant carries over: what
-// the quota still has, at most the grant.
+// [zlimit.Status.Granted]. At that time the rest of the grant expires, whatever the balance was when it was made.
+// Requests since then use the grant first. If a quota resets before, the rest of the grant carries over: the balance of
+// the quota, but at most the grant.
 //
 // Without an end, the tokens of a calendar quota, and of an open session, end with its period. A limit that refills is
 // filled to its capacity at most. What does not fit is not added, and [zlimit.LimitChange.Added] reports what was.
 //
 // All grants of a limit end together. A different end, or no end for a session quota without an open session, is a
-// [*zlimit.ValidationError] that names the present end. A bucket that does not exist is created if more than its
+// [*zlimit.ValidationError] that names the current end. A bucket that does not exist is created if more than its
 // capacity is granted.
 //
 // It costs the same as [LimitService.Reset], and returns the same other errors. Calls with the same operation ID add
@@ -214,9 +213,9 @@ func (s *LimitService) Inherit(at zlimit.Level, names ...string) error {
 	return s.core.Inherit(ctx, at, names...)
 }
 
-// Exclude leaves out limits that apply at a level, whether they are its own or the next wider one's. The others stay,
-// see [LimitService.Patch]. A request that names such a limit is then a [*zlimit.ValidationError], unless a wider
-// resource has it.
+// Exclude removes limits from a level, whether they are its own or the next wider one's. The others stay, see
+// [LimitService.Patch]. A request that names an excluded limit then fails with a [*zlimit.ValidationError], unless a
+// wider resource has it.
 //
 // Exclude returns [zlimit.ErrNoLimits] for a name that does not apply at the level. It is a [*zlimit.ValidationError]
 // if no limit would be left: such a level would have all limits of the wider one. [LimitService.Bypass] admits requests
@@ -274,12 +273,12 @@ func (s *LimitService) Enable(at zlimit.Level, progress func(zlimit.SwitchReport
 	return s.core.Enable(ctx, at, progress)
 }
 
-// Bypass admits requests at a level whatever its limits hold: of an entity, of a resource, or of an entity for a
-// resource. They are counted, but take nothing from the balance, even if a wider level rejects them. Slots are still
-// acquired, since a lock that can be passed is none. Parents that the requests are charged to follow their own levels.
-// Otherwise it works like [LimitService.Disable].
+// Bypass admits all requests at a level, whatever its balances: of an entity, of a resource, or of an entity for a
+// resource. Requests are counted but take nothing from the balance. They are admitted even if a wider level is
+// disabled. Slots are still acquired, since a lock that can be bypassed protects nothing. Parents that the requests are
+// charged to follow their own levels. Otherwise it works like [LimitService.Disable].
 //
-// The first level of this kind raises the version that the table asks of its programs to 0.17.0, see [LimitService].
+// The first level of this kind raises the version that the table requires of clients to 0.17.0, see [LimitService].
 func (s *LimitService) Bypass(at zlimit.Level, progress func(zlimit.SwitchReport)) (zlimit.SwitchReport, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

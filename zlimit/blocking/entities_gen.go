@@ -21,8 +21,8 @@ type EntityService struct {
 	timeout callTimeout
 }
 
-// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record,
-// and with it and its own parents the entity makes a chain of at most 8.
+// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record.
+// The entity and all of its parents form a chain of at most 8.
 //
 // Create returns [zlimit.ErrEntityExists] for an ID with a record, [zlimit.ErrEntityNotFound] for a parent without one,
 // and a [*zlimit.ValidationError] for a broken rule. It costs a transaction of the record and an audit event: two write

@@ -9,22 +9,22 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Open opens the store of a data source name, and returns a limiter on it that closes it in the end:
+// Open opens the store of a data source name, and returns a limiter on it. Closing the limiter closes the store:
 //
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
-// The parameter idle of a table is how long connections are kept that nothing uses, 50s by default. The parameter
-// timeout bounds a call, 2s by default.
+// The parameter idle of a table is how long idle connections are kept, 50s by default. The parameter timeout bounds a
+// call, 2s by default.
 //
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //
 // A file is created and set up as needed, with the default namespace. A table is created, or another namespace
 // registered, only with [zlimit.WithSetup]; without it Open returns [zlimit.ErrTableNotFound] or
 // [zlimit.ErrNamespaceNotFound]. Open costs one batch read of two items, of one read unit. A namespace that is not
-// found is looked up once more, at two units. Open waits throttles out for up to 13 s, since all processes of a fleet
-// read the same two items. It returns a [*zlimit.VersionError] for a table that this client may not use.
+// found is looked up once more, at two units. Open retries throttled reads for up to 13 s, because all processes of a
+// fleet read the same two items. It returns a [*zlimit.VersionError] for a table that this client may not use.
 //
 // In an outage Open returns an [*zlimit.UnavailableError]. With [zlimit.WithFailurePolicy] of [zlimit.PolicyAllow] it
 // returns a limiter instead, which does the rest when the store is back: see there.
@@ -50,8 +50,8 @@ func New(s zlimit.Store, opts ...zlimit.Option) (*RateLimiter, error) {
 	return newRateLimiter(core, defaultTimeout), nil
 }
 
-// A RateLimiter admits or rejects requests by limits that all limiters on the same store and namespace share. It is
-// made by [Open] or [New], is safe for concurrent use, and must be closed. One is enough for a process.
+// A RateLimiter admits or rejects requests. All limiters on the same store and namespace share their limits. It is
+// created by [Open] or [New], is safe for concurrent use, and must be closed. A process needs only one.
 type RateLimiter struct {
 	// Limits keeps the stored limits.
 	Limits *LimitService
@@ -88,10 +88,10 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, if they are missing. It changes nothing that exists, with one exception. An older version record notes the
-// time from which the table counts charges of children to their parents. Several processes may call it concurrently. If
-// nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
-// returns a [*zlimit.VersionError] for a table that this client may not use.
+// namespace, if they are missing. It changes nothing that exists, with one exception: to an older version record, it
+// adds the time from which the table counts charges of children to their parents. Several processes may call it
+// concurrently. If nothing is missing, it costs one batch read of two items, and on DynamoDB two calls that describe
+// the table. It returns a [*zlimit.VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -132,12 +132,12 @@ func (l *RateLimiter) Available(q zlimit.AvailableQuery) (zlimit.Statuses, error
 }
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
-// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [zlimit.Never], with
-// an [*zlimit.ExceededError]. Where limits have windows, [zlimit.ExceededError.RetryAfter] explains the time.
+// nothing else happened. It is 0 if they would admit it now. For more than a limit can hold it is [zlimit.Never], with
+// an [*zlimit.ExceededError]. If limits have windows, see [zlimit.ExceededError.RetryAfter].
 //
 // TimeUntil consumes nothing, and costs as much as [RateLimiter.Available] for each of them. The limits of a bucket may
-// have changed since its last use. If TimeUntil returns a wait, it brings such a bucket in line by one write, so that
-// the wait holds.
+// have changed since its last use. If TimeUntil returns a wait, it updates such a bucket with one write, so that the
+// wait is right.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -158,8 +158,7 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //   - [context.DeadlineExceeded] if the timeout has passed.
 //
 // If the entity cascades to a parent, both are charged in parallel, and the strictest limit decides. If one falls
-// short, the other gets its tokens back. A parent is charged for those limits of the request that it has, perhaps for
-// none.
+// short, the other gets its tokens back. A parent is charged for the limits of the request that it has, possibly none.
 //
 // For each bucket, Acquire costs:
 //   - one conditional write, of one write unit, if this process has used the bucket before. Many requests of one bucket
@@ -193,12 +192,12 @@ func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 }
 
 // SetAuditRetention sets how long later audit events are kept, in whole days up to 36,500; 0 stands for 90 days. It
-// holds in every namespace of the table whose own [zlimit.Config.AuditRetention] is 0. It is for those who deploy: no
-// audit event records it, and a principal that is bound to one namespace may not do it.
+// applies to every namespace of the table whose own [zlimit.Config.AuditRetention] is 0. It is for deployments: no
+// audit event records it, and a principal that is restricted to one namespace may not call it.
 //
 // Other limiters see it within [zlimit.WithConfigTTL]. A retention that is out of range is a [*zlimit.ValidationError],
-// before any call. It costs a read, and a conditional write where the retention changes, one unit each. The first write
-// costs one for an index.
+// before any call. It costs a read, and a conditional write if the retention changes, one unit each. The first write
+// costs one more for an index.
 func (l *RateLimiter) SetAuditRetention(d time.Duration) error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -207,9 +206,9 @@ func (l *RateLimiter) SetAuditRetention(d time.Duration) error {
 
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
 // the memory of stored limits with l, and has l's options except those given. A namespace that is not registered is
-// [zlimit.ErrNamespaceNotFound], unless [zlimit.WithSetup] is among them. Closing the limiter leaves the store open;
-// closing l, when it has opened the store, ends the store for both. It costs one batch read of two items, and some
-// kilobytes of memory: keep the limiter for as long as the namespace is used.
+// [zlimit.ErrNamespaceNotFound], unless [zlimit.WithSetup] is among them. Closing the limiter leaves the store open. If
+// l has opened the store, closing l closes it for both. It costs one batch read of two items, and some kilobytes of
+// memory: keep the limiter for as long as the namespace is used.
 func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimiter, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -220,19 +219,19 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 	return newRateLimiter(core, l.timeout), nil
 }
 
-// Rejected returns the heaviest rejections of this limiter since its last report, at most a minute ago. It makes no
+// Rejected returns the most rejected requests of this limiter since its last report, at most a minute ago. It makes no
 // call. Without [zlimit.WithRejectionReports] there are none.
 func (l *RateLimiter) Rejected() zlimit.Rejections {
 	return l.core.Rejected()
 }
 
-// For returns a limiter of an entity and a resource. With limits, those hold for it in place of the stored ones.
+// For returns a limiter for one entity and one resource. If limits are given, they replace the stored ones.
 func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scoped {
 	return &Scoped{l.core.For(entity, resource, limits...), l.timeout}
 }
 
 // Settle settles a lease that this process or another one has handed on by [Lease.Token]. The actual amounts are the
-// total consumption, in tokens. A limit that they leave out keeps what the lease took, and 0 gives everything back.
+// total consumption, in tokens. For a limit that they omit, the amount of the lease is final, and 0 returns everything.
 // Every charged bucket is corrected as by [Lease.Adjust] and [Lease.Commit]: without a check, so that a limit may be
 // left in debt.
 //
@@ -241,7 +240,7 @@ func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scop
 // [zlimit.ErrTokenExpired], and the lease keeps what it took.
 //
 // Settle first writes a record, which is kept for a day longer than the token. Then it corrects the buckets. If a
-// process is killed in between, the tokens that it would have given back remain taken; nothing is given back twice.
+// process is killed in between, the tokens that it would have returned stay taken. Nothing is returned twice.
 // Consumption beyond what the lease took is written in one transaction with the record, so that it is not lost.
 // [zlimit.SettleExactly] does so for every settlement, and [zlimit.SettleTrusted] writes no record.
 //
@@ -342,7 +341,7 @@ func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease,
 }
 
 // Reserve takes the amounts of the request, and reports when the tokens will be available. It is [RateLimiter.Wait] for
-// a caller that sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait],
+// a caller that sleeps on its own, at the same cost and with the same errors. The caller then calls [Reservation.Wait],
 // which returns immediately after [Reservation.Due], or [Reservation.Cancel].
 func (l *RateLimiter) Reserve(r zlimit.Request, opts ...zlimit.WaitOption) (*Reservation, error) {
 	ctx, cancel := l.timeout.context()

@@ -12,11 +12,10 @@ import (
 // A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, in any
 // namespace. It is safe for concurrent use.
 //
-// A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
-// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. An open limiter of a
-// namespace has its ID, and none of this disturbs it. It goes on to read and write, and a recovery keeps its writes.
-// Close it before a purge, since later writes stay until the ID is purged again. Audit events belong to a namespace.
-// Changes of namespaces themselves have none.
+// A name stands for an ID, and every key begins with the ID. Deleting a namespace removes the name and keeps the items:
+// [NamespaceService.Recover] restores it, until [NamespaceService.Purge] deletes the items. An open limiter uses the
+// ID, so neither affects it: it continues to read and write, and a recovery keeps its writes. Close it before a purge,
+// since later writes stay until the ID is purged again. Changes of namespaces themselves have no audit events.
 type NamespaceService struct {
 	core    *zlimit.NamespaceService
 	timeout callTimeout
@@ -69,20 +68,20 @@ func (s *NamespaceService) OrphansSeq() iter.Seq2[zlimit.Namespace, error] {
 	})
 }
 
-// Delete takes the name of a namespace away, which may then be registered again, and marks the namespace as deleted.
-// Its items stay. It returns the namespace, whose ID the other calls take; [zlimit.ErrNamespaceNotFound] when there is
-// none of that name, and a [*zlimit.ValidationError] for [zlimit.DefaultNamespace]. It costs one read and a transaction
-// of two items: four write units, and one for an index.
+// Delete removes the name of a namespace, which may then be registered again, and marks the namespace as deleted. Its
+// items stay. It returns the namespace, whose ID the other calls take. It returns [zlimit.ErrNamespaceNotFound] if
+// there is no namespace of that name, and a [*zlimit.ValidationError] for [zlimit.DefaultNamespace]. It costs one read
+// and a transaction of two items: four write units, and one for an index.
 func (s *NamespaceService) Delete(name string) (zlimit.Namespace, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Delete(ctx, name)
 }
 
-// Recover gives a deleted namespace its name back, with everything in it. It returns [zlimit.ErrNamespaceNotFound] for
-// an ID that is not registered. It returns [zlimit.ErrNamespaceState] when the namespace is not deleted, when its purge
-// has begun, or when a new namespace has taken the name. It costs one read and a transaction of two items: four write
-// units, and one for an index.
+// Recover restores a deleted namespace under its name, with everything in it. It returns [zlimit.ErrNamespaceNotFound]
+// for an ID that is not registered. It returns [zlimit.ErrNamespaceState] when the namespace is not deleted, when its
+// purge has begun, or when a new namespace has taken the name. It costs one read and a transaction of two items: four
+// write units, and one for an index.
 func (s *NamespaceService) Recover(id string) (zlimit.Namespace, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -111,13 +110,14 @@ func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
 // bucket costs three, most others two. Reading the keys costs half a read unit per 4 KB of them, twice. An ID that is
 // not registered costs a read unit per 4 KB of the names of all namespaces.
 //
-// On DynamoDB a purge takes a second at least, since indexes lag. Purge waits out throttles and other outages for some
-// seconds. An index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
+// On DynamoDB a purge takes a second at least, since indexes lag. Purge retries for some seconds during throttles and
+// other outages. An index stores all keys of a namespace in one partition, which supports about 1,000 deletions per
+// second.
 //
-// No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads
-// the whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two
-// minutes per gigabyte, and costs half a read unit per 4 KB, about 16 USD per terabyte. [NamespaceService.PurgeCost]
-// reports it for a table, and [zlimit.LeaveExpiring] avoids it.
+// No index of a DynamoDB table lists the expiring items of a namespace, which are buckets and usage snapshots. So at
+// the end, Purge reads the whole table, a page of 1 MB every tenth of a second, and needs the permission to Scan. That
+// takes two minutes per gigabyte, and costs half a read unit per 4 KB, about 16 USD per terabyte.
+// [NamespaceService.PurgeCost] reports it for a table, and [zlimit.LeaveExpiring] avoids it.
 func (s *NamespaceService) Purge(id string, progress func(zlimit.PurgeProgress), opts ...zlimit.PurgeOption) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

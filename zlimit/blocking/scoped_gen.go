@@ -9,17 +9,17 @@ import (
 )
 
 // A Scoped is a limiter of one entity and one resource, with the methods of a [golang.org/x/time/rate.Limiter].
-// [RateLimiter.For] makes it, at no cost. It is safe for concurrent use. Its methods WaitN and Limit are those that
-// clients of services and middleware for gRPC expect of a limiter.
+// [RateLimiter.For] makes it, at no cost. It is safe for concurrent use. WaitN and Limit are the methods that many
+// clients and gRPC middleware expect of a limiter.
 //
 // Each method takes a number of tokens of every limit: of the limits given to For, or else of the stored limits of the
 // entity and the resource. So it is for limits that count the same thing, such as calls a second and calls a day. If
 // one limit counts requests and another tokens, use [RateLimiter.Acquire], which takes an amount for each. The tokens
 // are spent: only [Scoped.ReserveN] can give them back.
 //
-// A limiter of x/time/rate holds nothing, and neither does a Scoped. If slots are among the limits given to For, each
-// method returns a [*zlimit.ValidationError]. Stored [zlimit.Slots] are ignored: to hold one, use [RateLimiter.Acquire]
-// or [RateLimiter.Wait].
+// Like a limiter of x/time/rate, a Scoped cannot hold slots. If slots are among the limits given to For, each method
+// returns a [*zlimit.ValidationError]. Stored [zlimit.Slots] are ignored: to hold one, use [RateLimiter.Acquire] or
+// [RateLimiter.Wait].
 //
 // Numbers of tokens are positive. Errors and costs are the same as for [RateLimiter.Acquire] and [RateLimiter.Wait].
 type Scoped struct {
@@ -40,15 +40,14 @@ func (s *Scoped) Allow() (bool, error) {
 	return s.core.Allow(ctx)
 }
 
-// AllowN reports whether n tokens are there, and takes them. It returns false without an error when a limit falls
-// short.
+// AllowN takes n tokens and returns true, or returns false without an error if a limit has too few.
 func (s *Scoped) AllowN(n int) (bool, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.AllowN(ctx, n)
 }
 
-// Limit takes one token, or returns an [*zlimit.ExceededError], which says when there will be one.
+// Limit takes one token, or returns an [*zlimit.ExceededError], which reports when one will be available.
 func (s *Scoped) Limit() error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -62,7 +61,7 @@ func (s *Scoped) Wait() error {
 	return s.core.Wait(ctx)
 }
 
-// WaitN waits until n tokens are there, and takes them, in one queue over all processes. See [RateLimiter.Wait].
+// WaitN waits until n tokens are available, and takes them, in one queue across all processes. See [RateLimiter.Wait].
 func (s *Scoped) WaitN(n int) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -80,7 +79,7 @@ func (s *Scoped) Reserve() (*Reservation, error) {
 	return &Reservation{core, s.timeout}, nil
 }
 
-// ReserveN takes n tokens that may not be there yet, and reports when they are. See [RateLimiter.Reserve].
+// ReserveN takes n tokens that may not be available yet, and reports when they will be. See [RateLimiter.Reserve].
 func (s *Scoped) ReserveN(n int) (*Reservation, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -4,9 +4,8 @@ package blocking
 
 import "github.com/zlimit/zlimit-go/zlimit"
 
-// OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
-// and memory are set up; a DynamoDB table is not looked at. Warnings of the AWS SDK are not logged. The caller closes
-// the store.
+// OpenStore returns the store of a data source name, as for [Open], without a limiter. It sets up a SQLite file or
+// memory, but does not access a DynamoDB table. Warnings of the AWS SDK are not logged. The caller closes the store.
 func OpenStore(name string) (zlimit.Store, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()

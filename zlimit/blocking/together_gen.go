@@ -5,7 +5,7 @@ package blocking
 import "github.com/zlimit/zlimit-go/zlimit"
 
 // Leases are the leases of requests that [RateLimiter.AcquireAll] admitted together. They may be settled one by one, or
-// by the methods of Leases, which leave settled ones alone. It is safe for concurrent use.
+// by the methods of Leases, which skip settled ones. It is safe for concurrent use.
 type Leases struct {
 	core    *zlimit.Leases
 	timeout callTimeout
@@ -16,8 +16,8 @@ func (ls *Leases) Of(request int) *Lease {
 	return &Lease{ls.core.Of(request), ls.timeout}
 }
 
-// Commit is [Lease.Commit] for all leases that are still open, side by side. It costs what those cost. It returns
-// [zlimit.ErrLeaseClosed] if none is open. After another error, a Commit writes the rest as for a lease.
+// Commit is [Lease.Commit] for all leases that are still open, in parallel. It costs as much as these commits. It
+// returns [zlimit.ErrLeaseClosed] if none is open. After another error, a Commit writes the rest as for a lease.
 func (ls *Leases) Commit() error {
 	ctx, cancel := ls.timeout.context()
 	defer cancel()
