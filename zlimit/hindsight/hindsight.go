@@ -12,7 +12,6 @@ package hindsight
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -70,22 +69,4 @@ func (p *past) all(ctx context.Context, subject string) ([]zlimit.AuditEvent, er
 		p.cut = append(p.cut, subject)
 	}
 	return events, nil
-}
-
-// Limits returns the limits in the details of an audit event, by name. What has another form is left out. It makes no call.
-func Limits(details map[string]any) map[string]*zlimit.Limit {
-	all := map[string]*zlimit.Limit{}
-	list, _ := details["limits"].([]any)
-	for _, each := range list {
-		fields, ok := each.(map[string]any)
-		if !ok {
-			continue
-		}
-		text, err := json.Marshal(fields)
-		var l zlimit.Limit
-		if err == nil && json.Unmarshal(text, &l) == nil {
-			all[l.Name] = &l
-		}
-	}
-	return all
 }

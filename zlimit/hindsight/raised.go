@@ -189,15 +189,10 @@ func began(s *zlimit.Status, now time.Time) (time.Time, bool) {
 	case s.Limit.Session > 0:
 		return s.ResetsAt.Add(-s.Limit.Session), !s.ResetsAt.IsZero()
 	}
-	return Began(&s.Limit, now)
-}
-
-// Began returns when the period of a quota began that a time is in; false for another limit, and for a session quota.
-func Began(l *zlimit.Limit, at time.Time) (time.Time, bool) {
-	times, err := calendar.Parse(l.Resets, l.Zone)
-	if err != nil || l.Resets == "" {
+	times, err := calendar.Parse(s.Limit.Resets, s.Limit.Zone)
+	if err != nil || s.Limit.Resets == "" {
 		return time.Time{}, false
 	}
-	last, ok := times.Last(at.UnixMilli())
+	last, ok := times.Last(now.UnixMilli())
 	return time.UnixMilli(last).UTC(), ok
 }

@@ -159,47 +159,28 @@ type reader struct {
 
 // usedByTops returns what everyone used by day: in all, and by topmost parents.
 func (r *reader) usedByTops(ctx context.Context, n int) (total []float64, by map[string][]float64, err error) {
-	own, used := map[string][]float64{}, map[string]float64{}
+	each, used := map[string][]float64{}, map[string]float64{}
 	for _, resource := range r.Resources {
 		if err := r.series(ctx, zlimit.UsageQuery{Resource: resource}, func(s *zlimit.Snapshot, day int) {
-			amount := Own(s, r.Limit, len(r.Resources) > 1)
-			at(own, s.Entity, n)[day] += amount
+			amount := own(s, r.Limit, len(r.Resources) > 1).Float64()
+			at(each, s.Entity, n)[day] += amount
 			used[s.Entity] += amount
 		}); err != nil {
 			return nil, nil, err
 		}
 	}
 	total, by = make([]float64, n), map[string][]float64{}
-	for _, days := range own {
+	for _, days := range each {
 		add(total, days)
 	}
 	roots, err := r.Roots(ctx, r.l, used)
 	for entity, root := range roots {
-		add(at(by, root, n), own[entity])
+		add(at(by, root, n), each[entity])
 	}
 	for _, top := range r.Tops {
 		at(by, top, n)
 	}
 	return total, by, err
-}
-
-// at returns the amounts of a name by day, which are new for a new name.
-func at(by map[string][]float64, name string, n int) []float64 {
-	if by[name] == nil {
-		by[name] = make([]float64, n)
-	}
-	return by[name]
-}
-
-// Own returns what an entity used of a limit itself in a window, without what children used. Where several resources are added up, it leaves out what
-// counts at a narrower one, too. A request of a child for a narrower resource is in both parts, so the larger part counts: an entity that has
-// children, and its own requests beside theirs for a resource and for a narrower one, may seem to use more.
-func Own(s *zlimit.Snapshot, limit string, several bool) float64 {
-	part := s.FromChildren[limit]
-	if several {
-		part = max(part, s.FromNarrower[limit])
-	}
-	return (s.Consumed[limit] - part).Float64()
 }
 
 // usedByChildren returns what an entity used by day: in all, and by its children.

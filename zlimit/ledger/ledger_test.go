@@ -132,6 +132,27 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadSeries plays two days. A request of a team is charged to the firm, too, and counts once in the sum.
+func TestReadSeries(t *testing.T) {
+	begin := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+	f := newFirm(t, begin, 1000)
+	f.day(begin, 10, 20)
+	f.day(begin.AddDate(0, 0, 2), 40, 0)
+	q := zlimit.UsageQuery{Resource: "gpt", Window: zlimit.WindowHourly, From: begin.Add(12 * time.Hour), To: begin.AddDate(0, 0, 3)}
+	for _, resources := range [][]string{nil, {"gpt"}, {"gpt", "voice"}} {
+		s := check.Call(ledger.ReadSeries(t.Context(), f.l, q, resources...)).Must(t, "ReadSeries()")
+		token := func(n int64) zlimit.Quantity { return zlimit.Quantity(n) * zlimit.Token }
+		by, sum := s.By["calls"], s.Sum("calls")
+		if len(s.Starts) != 60 || by["ann"][0] != token(10) || by["ann"][48] != token(40) || by["ben"][0] != token(20) || by["firm"][0] != 0 || sum[0] != token(30) || sum[48] != token(40) || sum[1] != 0 || s.FromChildren["calls"][0] != token(30) {
+			t.Errorf("%q: the series of %d hours is %v", resources, len(s.Starts), s)
+		}
+	}
+	q.Entity = "firm" // which was charged all
+	if s := check.Call(ledger.ReadSeries(t.Context(), f.l, q)).Must(t, "ReadSeries()"); s.By["calls"]["firm"][0] != 30*zlimit.Token {
+		t.Errorf("the series of the firm is %v", s)
+	}
+}
+
 // TestOutlook covers each outlook of a budget.
 func TestOutlook(t *testing.T) {
 	from := time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)

@@ -106,12 +106,15 @@ func configChange(before, after map[string]any) string {
 			parts = append(parts, "enabled")
 		}
 	}
-	if !isKnown(before) || !isKnown(after) {
+	had, known := hindsight.Settings(before)
+	has, ok := hindsight.Settings(after)
+	if !known || !ok {
 		text, _ := json.Marshal(after)
 		return fmt.Sprintf("set to %.200s", text)
 	}
-	parts = append(parts, hindsight.Differences(hindsight.Limits(before), hindsight.Limits(after), limitDifference)...)
-	parts = append(parts, hindsight.Differences(settingsOf(before), settingsOf(after), settingDifference)...)
+	delete(had, "disabled")
+	delete(has, "disabled")
+	parts = append(parts, hindsight.Differences(had, has, settingDifference)...)
 	if len(parts) == 0 {
 		return "nothing changed"
 	}
@@ -121,55 +124,27 @@ func configChange(before, after map[string]any) string {
 	return strings.Join(parts, ", ")
 }
 
-// isKnown reports whether limits in details have the form of this package.
-func isKnown(details map[string]any) bool {
-	list, ok := details["limits"].([]any)
-	return details["limits"] == nil || ok && len(list) == len(hindsight.Limits(details))
-}
-
-func limitDifference(name string, was, is *zlimit.Limit) string {
-	switch {
-	case was == nil:
-		return name + " = " + limitText(is)
-	case is == nil:
-		return name + " removed"
-	case *was != *is:
-		return name + " " + limitChange(was, is)
-	}
-	return ""
-}
-
-func settingDifference(name, was, is string) string {
+func settingDifference(name string, was, is any) string {
+	before, had := was.(zlimit.Limit)
+	after, has := is.(zlimit.Limit)
 	title := strings.ReplaceAll(name, "_", " ")
 	switch {
 	case was == is:
 		return ""
-	case name == "within" && was == "":
-		return "lies within " + named(is) + " now"
-	case name == "within" && is == "":
-		return "lies no longer within " + named(was)
-	case was == "":
-		return title + " = " + is
-	case is == "":
-		return title + " " + was + " removed"
+	case had && has:
+		return name + " " + limitChange(&before, &after)
+	case has:
+		return name + " = " + limitText(&after)
+	case had:
+		return name + " removed"
+	case name == "within" && was == nil:
+		return fmt.Sprintf("lies within %s now", named(fmt.Sprint(is)))
+	case name == "within" && is == nil:
+		return fmt.Sprintf("lies no longer within %s", named(fmt.Sprint(was)))
+	case was == nil:
+		return fmt.Sprintf("%s = %v", title, is)
+	case is == nil:
+		return fmt.Sprintf("%s %v removed", title, was)
 	}
-	return title + " " + was + " → " + is
-}
-
-// settingsOf reads what a level says beside limits and its switch, by name.
-func settingsOf(details map[string]any) map[string]string {
-	all := map[string]string{}
-	for name, v := range details {
-		if name == "before" || name == "limits" || name == "disabled" || name == "config_version" {
-			continue
-		}
-		switch v := v.(type) {
-		case string:
-			all[name] = v
-		case bool, int64, json.Number:
-			all[name] = fmt.Sprint(v)
-		default:
-		}
-	}
-	return all
+	return fmt.Sprintf("%s %v → %v", title, was, is)
 }

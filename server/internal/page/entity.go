@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.
@@ -255,15 +256,14 @@ func (p *page) related(ctx context.Context, body *entityBody, parent string) (er
 
 // hours returns what an entity used in each of some hours.
 func (p *page) hours(ctx context.Context, entity, resource, limit string, first time.Time, n int) ([]float64, error) {
-	hours := make([]float64, n)
 	q := zlimit.UsageQuery{Entity: entity, Resource: resource, Window: zlimit.WindowHourly, From: first, To: first.Add(time.Duration(n) * time.Hour)}
-	for s, err := range p.Limiter.Usage.Snapshots(ctx, q) {
-		if err != nil {
-			return nil, err
-		}
-		if i := int(s.Start.Sub(first).Hours()); i >= 0 && i < n {
-			hours[i] += max(s.Consumed[limit].Float64(), 0)
-		}
+	series, err := ledger.ReadSeries(ctx, p.Limiter, q)
+	if err != nil {
+		return nil, err
+	}
+	hours := make([]float64, n)
+	for i, used := range series.By[limit][entity] {
+		hours[i] = max(used.Float64(), 0)
 	}
 	return hours, nil
 }

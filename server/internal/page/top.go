@@ -52,7 +52,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	}
 	body := &topBody{Resources: tabs, Reach: back, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone}
 	v.Body = body
-	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[string]map[string][]float64, error) {
+	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (*ledger.Series, error) {
 		return p.used(ctx, names, back.d)
 	})
 	if err != nil {
@@ -65,56 +65,43 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	body.Limits = slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
-	if used[body.Limit] == nil && len(body.Limits) > 0 {
+	body.Limits = slices.SortedFunc(maps.Keys(used.By), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
+	if used.By[body.Limit] == nil && len(body.Limits) > 0 {
 		if body.Limit = body.Limits[0]; slices.Contains(body.Limits, "tpm") {
 			body.Limit = "tpm"
 		}
 	}
-	body.Used = mostUsed(used[body.Limit])
+	body.Used = mostUsed(used.By[body.Limit])
 	body.Refused, body.Total = mostRefused(rejected)
 	return v, nil
 }
 
-// used adds up what each entity used itself, by limit and in thirty parts of the time.
-func (p *page) used(ctx context.Context, resources []string, since time.Duration) (map[string]map[string][]float64, error) {
+// used reads what each entity used itself, by limit and in windows.
+func (p *page) used(ctx context.Context, resources []string, since time.Duration) (*ledger.Series, error) {
 	window := zlimit.WindowHourly
 	if since > 8*24*time.Hour {
 		window = zlimit.WindowDaily
 	}
 	to := window.End(p.Now())
-	from := window.Start(to.Add(-since))
-	const parts = 30
-	by := map[string]map[string][]float64{}
-	for _, resource := range resources {
-		for s, err := range p.Limiter.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: resource, Window: window, From: from, To: to}) {
-			if err != nil {
-				return nil, err
-			}
-			part := min(max(int(float64(s.Start.Sub(from))/float64(to.Sub(from))*parts), 0), parts-1)
-			for limit := range s.Consumed {
-				if by[limit] == nil {
-					by[limit] = map[string][]float64{}
-				}
-				if by[limit][s.Entity] == nil {
-					by[limit][s.Entity] = make([]float64, parts)
-				}
-				by[limit][s.Entity][part] += ledger.Own(&s, limit, len(resources) > 1)
-			}
-		}
-	}
-	return by, nil
+	return ledger.ReadSeries(ctx, p.Limiter, zlimit.UsageQuery{Window: window, From: window.Start(to.Add(-since)), To: to}, resources...)
 }
 
-func mostUsed(used map[string][]float64) (all []topUse) {
-	total := 0.0
-	for _, days := range used {
-		total += max(sum(days), 0)
+// mostUsed are the entities that used most, in thirty parts of the time.
+func mostUsed(used map[string][]zlimit.Quantity) (all []topUse) {
+	const parts = 30
+	by, sums, total := map[string][]float64{}, map[string]float64{}, 0.0
+	for e, windows := range used {
+		by[e] = make([]float64, parts)
+		for i, n := range windows {
+			by[e][i*parts/len(windows)] += n.Float64()
+		}
+		sums[e] = sum(by[e])
+		total += max(sums[e], 0)
 	}
-	entities := ledger.Largest(sums(used))
+	entities := ledger.Largest(sums)
 	for _, e := range entities[:min(len(entities), topRows)] {
-		if n := sum(used[e]); n > 0 {
-			all = append(all, topUse{e, used[e], n, n / total})
+		if n := sums[e]; n > 0 {
+			all = append(all, topUse{e, by[e], n, n / total})
 		}
 	}
 	return all
@@ -131,13 +118,4 @@ func mostRefused(rejected map[refusal]int64) (all []topRefusal, total int64) {
 		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Limit, b.Limit))
 	})
 	return all[:min(len(all), topRows)], total
-}
-
-// sums are the totals of amounts by day.
-func sums(days map[string][]float64) map[string]float64 {
-	totals := make(map[string]float64, len(days))
-	for entity, of := range days {
-		totals[entity] = sum(of)
-	}
-	return totals
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
-	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
@@ -22,7 +21,7 @@ type whatIfBody struct {
 	Entity    string
 	Limit     string // as text
 	Of        zlimit.Limit
-	Replay    replay
+	Replay    *ledger.Replay // nil for none
 	Chart     charts
 	Shadows   []shadowRow
 	Error     string
@@ -35,18 +34,6 @@ type shadowRow struct {
 	Cell   cell
 	Beside string
 }
-
-// A replay is what a limit would have done with stored hours.
-type replay struct {
-	Hours, Over   int
-	Used, Refused float64 // refused at least
-	Worst         float64 // of an hour, as a multiple of what fits
-	WorstAt       time.Time
-	fits, beyond  []float64
-}
-
-// RefusedPart is which part of what was used does not fit.
-func (r replay) RefusedPart() float64 { return r.Refused / r.Used }
 
 func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error) {
 	v := view{}
@@ -92,8 +79,8 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 		narrower(&l, hours)
 		body.Limit = l.String()
 	}
-	body.Of, body.Replay = l, replayed(hours, from, now, &l)
-	body.Chart = drawTwice(func(small bool) template.HTML { return drawReplay(&body.Replay, &l, from, small) })
+	body.Of, body.Replay = l, ledger.ReplayHours(l, hours, from, now)
+	body.Chart = drawTwice(func(small bool) template.HTML { return drawReplay(body.Replay, &l, from, small) })
 	return v, nil
 }
 
@@ -136,51 +123,18 @@ func narrower(l *zlimit.Limit, hours []float64) {
 	}
 }
 
-// replayed fills a limit hour by hour, and counts what does not fit. Within an hour nothing is known, so the least is refused. An hour
-// under way now refills for its part.
-func replayed(hours []float64, from, now time.Time, l *zlimit.Limit) replay {
-	r := replay{fits: make([]float64, len(hours)), beyond: make([]float64, len(hours))}
-	left := float64(l.Capacity)
-	per := 0.0
-	if l.RefillPeriod > 0 {
-		per = float64(l.RefillAmount) * float64(time.Hour) / float64(l.RefillPeriod)
-	}
-	for i, used := range hours {
-		at := from.Add(time.Duration(i) * time.Hour)
-		if began, ok := hindsight.Began(l, at); ok && i > 0 && began.After(at.Add(-time.Hour)) {
-			left = float64(l.Capacity) + min(left, float64(l.Carry))
-		}
-		room := left + per*min(max(now.Sub(at).Hours(), 0), 1)
-		fits := min(used, room)
-		left = min(room-fits, float64(l.Capacity+l.Carry))
-		r.fits[i], r.beyond[i] = fits, used-fits
-		if used > 0 {
-			r.Hours++
-			r.Used += used
-			r.Refused += used - fits
-			if used > room*(1+1e-9) {
-				r.Over++
-			}
-			if part := used / max(room, 1); part > r.Worst {
-				r.Worst, r.WorstAt = part, at
-			}
-		}
-	}
-	return r
-}
-
-func drawReplay(r *replay, l *zlimit.Limit, from time.Time, small bool) template.HTML {
-	c, days := chart{left: 58, right: 1306, top: 12, bottom: 200, slots: len(r.fits), width: 1320, height: 226}, 1
+func drawReplay(r *ledger.Replay, l *zlimit.Limit, from time.Time, small bool) template.HTML {
+	c, days := chart{left: 58, right: 1306, top: 12, bottom: 200, slots: len(r.Fits), width: 1320, height: 226}, 1
 	if small {
-		c, days = chart{left: 48, right: 334, top: 12, bottom: 160, slots: len(r.fits), width: 340, height: 186}, 2
+		c, days = chart{left: 48, right: 334, top: 12, bottom: 160, slots: len(r.Fits), width: 340, height: 186}, 2
 	}
-	high := make([]float64, len(r.fits))
+	high := make([]float64, len(r.Fits))
 	for i := range high {
-		high[i] = r.fits[i] + r.beyond[i]
+		high[i] = r.Fits[i] + r.Beyond[i]
 	}
 	c.axis(slices.Max(high), 3, func(v float64) string { return axisAmount(l.Name, v) })
-	c.bars("have", make([]float64, len(high)), r.fits)
-	c.bars("red", r.fits, high)
+	c.bars("have", make([]float64, len(high)), r.Fits)
+	c.bars("red", r.Fits, high)
 	for i := 0; i < len(high); i++ {
 		at := from.Add(time.Duration(i) * time.Hour)
 		if at.Hour() == 0 && i < len(high)-12 && (at.YearDay()%days) == 0 {

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -141,27 +142,28 @@ func shownDetails(e zlimit.AuditEvent) string {
 	if text, ok := shownManual(e); ok {
 		return text
 	}
-	now, ok := settingsOf(e.Details)
+	now, ok := hindsight.Settings(e.Details)
 	if !ok {
 		return plainDetails(e)
 	}
 	before, changed := e.Details["before"].(map[string]any)
-	had, ok := settingsOf(before)
+	had, ok := hindsight.Settings(before)
 	if !changed || !ok {
-		had = map[string]string{}
+		had = map[string]any{}
 	}
 	if e.Action == zlimit.ActionLimitsDeleted { // its details are what was there
-		now, had, changed = map[string]string{}, now, true
+		now, had, changed = map[string]any{}, now, true
 	}
-	parts := hindsight.Differences(had, now, func(name, was, is string) string {
+	parts := hindsight.Differences(had, now, func(name string, before, after any) string {
+		was, is := settingText(name, before), settingText(name, after)
 		switch {
 		case !changed:
 			return name + "=" + is
-		case was == "":
+		case before == nil:
 			return "+" + name + "=" + is
-		case is == "" && name == disabledSetting:
+		case after == nil && name == disabledSetting:
 			return name + "=" + was + " → left to wider levels"
-		case is == "":
+		case after == nil:
 			return "-" + name + "=" + was
 		case was != is:
 			return name + "=" + was + " → " + is
@@ -224,51 +226,17 @@ func amountOf(limit string, v any) (string, bool) {
 	}
 }
 
-// settingsOf returns the settings in details, by name: limits, and all others with a value. It returns false for
-// details in another form.
-func settingsOf(details map[string]any) (map[string]string, bool) {
-	all := map[string]string{}
-	for name, v := range details {
-		switch v := v.(type) {
-		case string:
-			if all[name] = v; name == "name" {
-				all[name] = strconv.Quote(v) // which a person has made up
-			}
-		case bool:
-			all[name] = strconv.FormatBool(v)
-		case int64:
-			if name != "config_version" {
-				all[name] = strconv.FormatInt(v, 10)
-			}
-		case nil:
-		case map[string]any:
-			if name == "before" {
-				continue
-			}
-			for key, value := range v {
-				text, ok := value.(string)
-				if !ok {
-					return nil, false
-				}
-				all[name+"."+key] = strconv.Quote(text)
-			}
-		case []any:
-			for _, element := range v {
-				limit, ok := limitOf(element)
-				if name != "limits" || !ok {
-					return nil, false
-				}
-				all[limit.Name] = strings.TrimPrefix(limit.String(), limit.Name+"=")
-			}
-		default:
-			return nil, false
+// settingText writes a setting: texts that people have made up are quoted.
+func settingText(name string, v any) string {
+	switch v := v.(type) {
+	case zlimit.Limit:
+		return strings.TrimPrefix(v.String(), v.Name+"=")
+	case string:
+		if name == "name" || strings.Contains(name, ".") {
+			return strconv.Quote(v)
 		}
+		return v
+	default:
+		return fmt.Sprint(v)
 	}
-	return all, true
-}
-
-// limitOf returns a limit as events have it, which is its JSON form; false for another form.
-func limitOf(v any) (l zlimit.Limit, ok bool) {
-	text, err := json.Marshal(v)
-	return l, err == nil && json.Unmarshal(text, &l) == nil && l.Name != ""
 }

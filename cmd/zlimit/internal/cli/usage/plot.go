@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
 func plotCommand(sh *shell.Shell) *cobra.Command {
@@ -87,47 +88,18 @@ func (c *curve) title() string {
 
 // newPlot adds up the snapshots that a query chooses. Consumption by requests of children is drawn as separate curves if children is set.
 func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, children bool) (plot, error) {
-	p := plot{Window: q.Window, From: q.From, To: q.To, Curves: []curve{}, query: q}
-	for start := q.From; start.Before(q.To); start = q.Window.End(start) {
-		p.Starts = append(p.Starts, start)
+	series, err := ledger.ReadSeries(ctx, l, q)
+	if err != nil {
+		return plot{}, err
 	}
-	curves, ofChildren, entities := map[string][]zlimit.Quantity{}, map[string][]zlimit.Quantity{}, map[string]map[string][]zlimit.Quantity{}
-	for s, err := range l.Usage.Snapshots(ctx, q) {
-		if err != nil {
-			return plot{}, err
-		}
-		at, _ := slices.BinarySearchFunc(p.Starts, s.Start, time.Time.Compare)
-		p.add(curves, at, s.Counted(q))
-		if entities[s.Entity] == nil {
-			entities[s.Entity] = map[string][]zlimit.Quantity{}
-		}
-		p.add(entities[s.Entity], at, s.Counted(q))
-		if children {
-			p.add(ofChildren, at, s.FromChildren)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(curves)) {
-		whole := curve{Name: name, Consumed: curves[name], entities: map[string][]zlimit.Quantity{}}
-		for entity, of := range entities {
-			if of[name] != nil {
-				whole.entities[entity] = of[name]
-			}
-		}
-		p.Curves = append(p.Curves, whole)
-		if ofChildren[name] != nil {
-			p.Curves = append(p.Curves, curve{Name: name, Consumed: ofChildren[name], Children: true})
+	p := plot{Window: q.Window, From: q.From, To: q.To, Starts: series.Starts, Curves: []curve{}, query: q}
+	for _, name := range slices.Sorted(maps.Keys(series.By)) {
+		p.Curves = append(p.Curves, curve{Name: name, Consumed: series.Sum(name), entities: series.By[name]})
+		if consumed := series.FromChildren[name]; children && consumed != nil {
+			p.Curves = append(p.Curves, curve{Name: name, Consumed: consumed, Children: true})
 		}
 	}
 	return p, nil
-}
-
-func (p *plot) add(curves map[string][]zlimit.Quantity, at int, consumed map[string]zlimit.Quantity) {
-	for name, q := range consumed {
-		if curves[name] == nil {
-			curves[name] = make([]zlimit.Quantity, len(p.Starts))
-		}
-		curves[name][at] += q
-	}
 }
 
 // choose leaves the curves of some limits, if any are named.
