@@ -54,10 +54,14 @@ func checkNil(field string, c Consumption) error {
 
 // resourceOf returns the resource that a consumption is one of, "" for one of any.
 func resourceOf(c Consumption) string {
-	if typed, ok := c.(interface{ Resource() string }); ok {
+	switch typed := c.(type) {
+	case Amounts: // as most are
+		return ""
+	case interface{ Resource() string }:
 		return typed.Resource()
+	default:
+		return ""
 	}
-	return ""
 }
 
 // checkResource returns an error for a consumption of another resource.
@@ -80,9 +84,17 @@ func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]
 	if err := checkNil(field, c); err != nil {
 		return nil, err
 	}
+	if m, ok := c.(Amounts); ok { // as most are, whose list does not escape
+		var list [maxLimits / 2]Amount
+		return checkedAmounts(to, field, m.AppendAmounts(list[:0]), least)
+	}
 	list := amountLists.Get().(*[maxLimits]Amount)
 	defer amountLists.Put(list)
-	amounts := c.AppendAmounts(list[:0])
+	return checkedAmounts(to, field, c.AppendAmounts(list[:0]), least)
+}
+
+// checkedAmounts is [amountsOf] for the amounts that a consumption has.
+func checkedAmounts(to []bucket.Amount, field string, amounts []Amount, least int64) ([]bucket.Amount, error) {
 	if len(amounts) > maxLimits {
 		reason := fmt.Sprintf("must name at most %d limits", maxLimits)
 		return nil, &ValidationError{Field: field, Value: strconv.Itoa(len(amounts)), Reason: reason}
