@@ -58,16 +58,28 @@ func significant(v expr.Value) (digits int, negative bool) {
 	if size == 0 {
 		return 0, false
 	}
-	for at := len(zeros) - 1; at >= 0; at-- { // of 16, 8, 4, 2 and 1 zeros at the end
-		if unit := zeros[at]; size%unit == 0 {
-			size /= unit
-		}
-	}
-	return digitsOf(size), n < 0
+	return digitsOf(withoutZeros(size)), n < 0
 }
 
-// zeros has 10 to the power of 1, 2, 4, 8 and 16.
-var zeros = [...]uint64{1e1, 1e2, 1e4, 1e8, 1e16}
+// withoutZeros returns a positive number without the zeros at its end: without 16 of them, 8, 4, 2, and 1.
+func withoutZeros(n uint64) uint64 {
+	if n%1e16 == 0 {
+		n /= 1e16
+	}
+	if n%1e8 == 0 {
+		n /= 1e8
+	}
+	if n%1e4 == 0 {
+		n /= 1e4
+	}
+	if n%1e2 == 0 {
+		n /= 1e2
+	}
+	if n%10 == 0 {
+		n /= 10
+	}
+	return n
+}
 
 // digitsOf returns the number of decimal digits of a positive number: it has as many as its number of binary digits says, or one more.
 func digitsOf(n uint64) int {

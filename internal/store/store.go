@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
@@ -93,7 +92,7 @@ type Result struct {
 	// Forms are the forms of the item; nil where the store does not know them.
 	Forms *expr.Forms
 	// Loan belongs to an item lent by the store; nil for one that the caller may keep as well.
-	Loan *Loan
+	Loan Loan
 }
 
 // Release allows the store to reuse the memory of the item, which nothing may look at any more. A result need not be
@@ -105,17 +104,11 @@ func (r *Result) Release() {
 	r.Item, r.Forms, r.Loan = nil, nil, nil
 }
 
-// A Loan counts those who may look at an item. The zero Loan has no holders. It is safe for concurrent use.
-type Loan struct{ readers atomic.Int64 }
-
-// Take counts one more.
-func (l *Loan) Take() { l.readers.Add(1) }
-
-// Return counts one less.
-func (l *Loan) Return() { l.readers.Add(-1) }
-
-// IsReturned reports whether the item is out of use.
-func (l *Loan) IsReturned() bool { return l.readers.Load() == 0 }
+// A Loan is an item that a store has lent to a caller.
+type Loan interface {
+	// Return ends the loan. It is called once.
+	Return()
+}
 
 // A Query asks for the items of one partition of the table or of an index, in the order of their sort key.
 type Query struct {

@@ -78,5 +78,5 @@ var Equal = cmp.Options{cmp.FilterPath(isKnowledge, cmp.Ignore()), cmp.Transform
 
 func isKnowledge(p cmp.Path) bool {
 	is := p.Last().Type()
-	return is == reflect.TypeFor[*store.Loan]() || is == reflect.TypeFor[*expr.Forms]()
+	return is == reflect.TypeFor[store.Loan]() || is == reflect.TypeFor[*expr.Forms]()
 }

@@ -130,6 +130,6 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 	}
 	s.learn(sent, out.ResultMetadata)
 	found := newItem(out.Item, out.ConsumedCapacity)
-	m.read(found.units)
+	m.read(found.Units)
 	return found.of(op, k)
 }

@@ -54,13 +54,13 @@ func (p ownPath) update(ctx context.Context, w *store.Write) (store.Result, erro
 	buffer.Bytes = b
 
 	ctx, sent := trace(ctx)
-	out := &updated{}
+	out := &updated{habit: &p.Images}
 	reply, err := p.Do(ctx, op, buffer.Bytes, p.retries.write, out)
 	if err != nil {
 		return p.rejected(ctx, op, w.Key, sent, err)
 	}
 	p.learnReply(sent.start, reply)
-	m.write(out.units)
+	m.write(out.Units)
 	return applied(op.String(), w.Key, out.oneItem)
 }
 
@@ -121,7 +121,7 @@ func (p ownPath) get(ctx context.Context, k store.Key, consistent bool) (expr.It
 	if err := p.read(ctx, op, buffer.Bytes, out); err != nil {
 		return nil, err
 	}
-	m.read(out.units)
+	m.read(out.Units)
 	return out.of(op.String(), k)
 }
 
@@ -166,22 +166,21 @@ func (p ownPath) batch(ctx context.Context, keys []store.Key, consistent bool) (
 
 // oneItem is the result of a call about one item.
 type oneItem struct {
-	item  expr.Item
-	empty bool // there is an item, without attributes
-	units float64
+	wire.Only
+	empty bool  // there is an item, without attributes
 	err   error // an attribute cannot be read; the others are in the item
 }
 
 // newItem returns an item read by the SDK.
 func newItem(m map[string]types.AttributeValue, units *types.ConsumedCapacity) (o oneItem) {
-	o.item, o.err = decodeItem(m)
-	o.empty, o.units = m != nil && len(m) == 0, unitsOfOne(units)
+	o.Item, o.err = decodeItem(m)
+	o.empty, o.Units = m != nil && len(m) == 0, unitsOfOne(units)
 	return o
 }
 
 // isOther reports whether there is an item, and it is not that of a key.
 func (o *oneItem) isOther(k store.Key) bool {
-	return o.empty || (o.item != nil || o.err != nil) && store.KeyOf(o.item) != k
+	return o.empty || (o.Item != nil || o.err != nil) && store.KeyOf(o.Item) != k
 }
 
 // of returns the item that a call found at a key, nil for none. An item of another key is not DynamoDB's answer.
@@ -192,16 +191,19 @@ func (o *oneItem) of(op string, k store.Key) (expr.Item, error) {
 	case o.err != nil:
 		return nil, &store.Error{Op: op, Err: o.err}
 	}
-	return o.item, nil
+	return o.Item, nil
 }
 
 // updated is the output of an UpdateItem call: the item as it was left.
-type updated struct{ oneItem }
+type updated struct {
+	oneItem
+	habit *wire.Habit // of such outputs; nil for none
+}
 
 // Scan implements [wire.Output].
 func (u *updated) Scan(body string) (ok bool) {
-	u.item, u.units, ok = wire.OnlyItem(body, "Attributes")
-	return ok && u.item != nil
+	u.Only, ok = wire.OnlyItem(body, "Attributes", u.habit)
+	return ok && u.Item != nil
 }
 
 // Deserialize implements [smithy.Deserializable].
@@ -219,7 +221,7 @@ type found struct{ oneItem }
 
 // Scan implements [wire.Output].
 func (f *found) Scan(body string) (ok bool) {
-	f.item, f.units, ok = wire.OnlyItem(body, "Item")
+	f.Only, ok = wire.OnlyItem(body, "Item", nil)
 	return ok
 }
 
@@ -237,8 +239,9 @@ func (f *found) Deserialize(d smithy.ShapeDeserializer) error {
 type written struct{ units float64 }
 
 // Scan implements [wire.Output].
-func (w *written) Scan(body string) (ok bool) {
-	_, w.units, ok = wire.OnlyItem(body, "")
+func (w *written) Scan(body string) bool {
+	o, ok := wire.OnlyItem(body, "", nil)
+	w.units = o.Units
 	return ok
 }
 

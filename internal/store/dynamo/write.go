@@ -81,12 +81,12 @@ func (s *Store) update(ctx context.Context, w store.Write) (store.Result, error)
 // applied returns the result of an Update that DynamoDB answered with the new item. Its outcome is unknown where the reply
 // has no item of the key: DynamoDB would return it. An item that cannot be read was written all the same.
 func applied(op string, k store.Key, o oneItem) (store.Result, error) {
-	if store.KeyOf(o.item) != k {
+	if store.KeyOf(o.Item) != k {
 		return store.Result{}, &store.Error{Op: op, Unavailable: true, Unknown: true, Err: errOtherItem}
 	}
 	result := store.Result{Applied: true}
 	if o.err == nil {
-		result.Item = o.item
+		result.Item, result.Forms, result.Loan = o.Item, o.Forms, o.Loan
 	}
 	return result, nil
 }

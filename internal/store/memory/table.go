@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -56,8 +57,17 @@ type record struct {
 type version struct {
 	item  expr.Item
 	forms *expr.Forms // nil if they are not known
-	loan  store.Loan
+	loan  loan
 }
+
+// A loan counts those who may look at an item. It is safe for concurrent use.
+type loan struct{ readers atomic.Int64 }
+
+// Return implements [store.Loan] for one of them.
+func (l *loan) Return() { l.readers.Add(-1) }
+
+// isReturned reports whether the item is out of use.
+func (l *loan) isReturned() bool { return l.readers.Load() == 0 }
 
 func newTable(schema *store.Schema) *table {
 	t := &table{schema: schema, seed: maphash.MakeSeed(), global: make([]globalIndex, len(schema.Indexes))}
@@ -99,11 +109,11 @@ func (r *record) formed() (expr.Item, *expr.Forms) {
 
 // lend returns the item of a version, nil for none, for a caller that may look at it until the loan is returned.
 // Appending to it makes a copy.
-func (v *version) lend() (expr.Item, *store.Loan) {
+func (v *version) lend() (expr.Item, store.Loan) {
 	if v == nil {
 		return nil, nil
 	}
-	v.loan.Take()
+	v.loan.readers.Add(1)
 	return v.item[:len(v.item):len(v.item)], &v.loan
 }
 
@@ -128,7 +138,7 @@ func (sh *shard) fresh() *version {
 
 // reuse keeps a version for a later write, unless its item may be in use.
 func (sh *shard) reuse(v *version) {
-	if v.loan.IsReturned() {
+	if v.loan.isReturned() {
 		sh.spare = v
 	}
 }

@@ -24,6 +24,8 @@ var ErrUnused = errors.New("wire: the call is left to the SDK")
 
 // A Path makes calls for one table. It is safe for concurrent use. The nil Path makes none.
 type Path struct {
+	Images Habit // of the items that updates return
+
 	client  *dynamodb.Client
 	options dynamodb.Options
 	table   string

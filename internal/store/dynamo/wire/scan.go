@@ -79,21 +79,30 @@ func (s *Scanner) Bool() (truth, ok bool) {
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
+// An Only is what a reply with at most one item holds.
+type Only struct {
+	Item  expr.Item
+	Forms *expr.Forms // of the item; nil if they are not known
+	Loan  store.Loan  // of the item; nil if it is not lent
+	Units float64     // that the call consumed
+}
+
 // OnlyItem reads a reply with at most one item, with attributes, as the member of that name. Beside it the reply may
-// hold the capacity units that the call consumed.
-func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
-	s := Scan(text)
+// hold the capacity units that the call consumed. The habit is that of such replies, nil for none.
+func OnlyItem(text, member string, habit *Habit) (o Only, ok bool) {
+	s, units := Scan(text), 0.0
 	ok = s.Object(func(name string) (ok bool) {
 		switch {
-		case name == member && item == nil:
-			item, ok = s.item(strings.Count(text, "{")-2, maxDepth) // each attribute is an object, in two others
-			ok = ok && item != nil
+		case name == member && o.Item == nil:
+			o, ok = habit.item(&s, strings.Count(text, "{")-2) // each attribute is an object, in two others
+			ok = ok && o.Item != nil
 		case name == "ConsumedCapacity" && units == 0:
 			units, ok = s.Consumed()
 		}
 		return ok
 	}) && s.End()
-	return item, units, ok
+	o.Units = units
+	return o, ok
 }
 
 // Consumed reads the capacity units that a call consumed in all. It returns false if they are listed by index.
@@ -239,10 +248,15 @@ func (s *Scanner) number() (expr.Value, bool) {
 // string reads a string that outlives the scanner.
 func (s *Scanner) string() (string, bool) {
 	text, ok := s.raw()
+	return s.kept(text), ok
+}
+
+// kept returns a part of the text that outlives the scanner.
+func (s *Scanner) kept(text string) string {
 	if s.large {
-		text = strings.Clone(text)
+		return strings.Clone(text)
 	}
-	return text, ok
+	return text
 }
 
 // raw reads a string as a part of the text.
@@ -250,11 +264,20 @@ func (s *Scanner) raw() (string, bool) {
 	if !s.skip('"') {
 		return "", false
 	}
+	text, ok := s.untilQuote()
+	if ok {
+		s.at++
+	}
+	return text, ok
+}
+
+// untilQuote reads the rest of a string as a part of the text, without the quote at its end.
+func (s *Scanner) untilQuote() (string, bool) {
 	rest := s.text[s.at:]
 	for i := range len(rest) {
 		switch c := rest[i]; {
 		case c == '"':
-			s.at += i + 1
+			s.at += i
 			return rest[:i], true
 		case c < ' ' || c == '\\':
 			return "", false
