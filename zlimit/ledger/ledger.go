@@ -132,8 +132,8 @@ const (
 
 // Read reads a month and the one before. For an entity it reads usage of the entity and of up to 96 children, for everyone that of each resource: days of
 // UTC that are complete, and hours of the others, or of all days in another time zone. In the present month it makes
-// the calls of [zlimit.UsageService.Forecast] and [zlimit.RateLimiter.Available] for each of up to 24 groups, and those of
-// [github.com/zlimit/zlimit-go/zlimit/hindsight.Raised] for each budget. An error is one of the store.
+// the calls of [zlimit.UsageService.Forecast], [zlimit.RateLimiter.Available] and [github.com/zlimit/zlimit-go/zlimit/hindsight.Raised] for the entity
+// and for each of up to 24 groups, as far as they have a budget. An error is one of the store.
 func Read(ctx context.Context, l *zlimit.RateLimiter, q Query) (*Month, error) {
 	r := reader{l, &q, q.From.AddDate(0, -1, 0)}
 	m := &Month{Query: q, Before: daysOf(r.start, q.From)}

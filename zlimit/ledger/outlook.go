@@ -48,7 +48,7 @@ func (m *Month) tooEarly(days []float64) bool {
 
 // Verdicts are how the budgets of groups end.
 type Verdicts struct {
-	N, TooEarly int // budgets, and those of which it is too early to say
+	N, TooEarly int // budgets, and how many of them it is too early to judge
 	UsedUp      []*Group
 	EndEarly    []*Group // the first one first
 }
