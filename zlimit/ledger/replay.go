@@ -9,7 +9,7 @@ import (
 
 // A Replay is what a limit would have done with hours of usage. Within an hour nothing is known, so the least is refused.
 type Replay struct {
-	Hours, Over   int       // with use, and those of which some would have been refused
+	Hours, Over   int       // with use, and how many of them have refusals
 	Used, Refused float64   // in all, tokens
 	Worst         float64   // use of an hour, as a multiple of what fits
 	WorstAt       time.Time // its beginning

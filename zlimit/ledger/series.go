@@ -17,8 +17,8 @@ type Series struct {
 	FromChildren map[string][]zlimit.Quantity
 }
 
-// ReadSeries reads the snapshots of a query. With resources it adds up those of each, in place of the query's. It costs what
-// [zlimit.UsageService.Snapshots] costs, for each resource.
+// ReadSeries reads the snapshots of a query. With resources it reads the snapshots of each of them, in place of the query's resource, and adds
+// them up. It costs what [zlimit.UsageService.Snapshots] costs, for each resource.
 func ReadSeries(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, resources ...string) (*Series, error) {
 	r := &Series{By: map[string]map[string][]zlimit.Quantity{}, FromChildren: map[string][]zlimit.Quantity{}}
 	for start := q.Window.Start(q.From); start.Before(q.To); start = q.Window.End(start) {
