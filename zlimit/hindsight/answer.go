@@ -51,7 +51,7 @@ func (p *past) answer(ctx context.Context, q *Question, refused []Refused) (a An
 		if s := h.disabled(at.Add(-lag), at); a.Late == nil && s != nil && !s.To.IsZero() {
 			a.Late = s
 		}
-		if off := h.off(end); i == 0 && off != nil && off.Off == string(zlimit.SwitchBypassed) {
+		if off := h.off(end); i == 0 && off != nil && off.State == zlimit.SwitchBypassed {
 			a.Bypass = off
 		}
 		a.Unlimited = a.Unlimited && !h.limited(at) && !h.limited(end)

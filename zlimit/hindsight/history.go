@@ -14,7 +14,7 @@ type Level struct {
 	At     zlimit.Level
 	Limits map[string]*zlimit.Limit // by name
 	Within string                   // the wider resource; "" for none
-	Off    any                      // true, "bypass", another value for a switch that is on, nil for none
+	State  zlimit.Switch            // of its switch
 	By     *zlimit.AuditEvent       // which set it; nil where that is not kept
 }
 
@@ -77,9 +77,9 @@ func (p *past) present(ctx context.Context, at zlimit.Level, resolved *zlimit.Re
 	}
 	switch at.Source() {
 	case resolved.DisabledBy:
-		l.Off = true
+		l.State = zlimit.SwitchDisabled
 	case resolved.BypassedBy:
-		l.Off = string(zlimit.SwitchBypassed)
+		l.State = zlimit.SwitchBypassed
 	default:
 	}
 	return l, nil
@@ -88,7 +88,7 @@ func (p *past) present(ctx context.Context, at zlimit.Level, resolved *zlimit.Re
 // off returns the level whose switch counted at a time; nil for none.
 func (h *history) off(at time.Time) *Level {
 	for i := range h.levels {
-		if then := h.levels[i].then(at); then.Off != nil {
+		if then := h.levels[i].then(at); then.State != zlimit.SwitchInherit {
 			return &then
 		}
 	}
@@ -141,12 +141,26 @@ func (r *record) then(at time.Time) Level {
 		}
 		if !e.Time.After(at) {
 			within, _ := kept["within"].(string)
-			return Level{At: r.at, Limits: Limits(set), Within: within, Off: set["disabled"], By: e}
+			return Level{At: r.at, Limits: Limits(set), Within: within, State: stateOf(set["disabled"]), By: e}
 		}
 		within, _ := replaced["within"].(string)
-		then = Level{At: r.at, Limits: Limits(replaced), Within: within, Off: replaced["disabled"]}
+		then = Level{At: r.at, Limits: Limits(replaced), Within: within, State: stateOf(replaced["disabled"])}
 	}
 	return then
+}
+
+// stateOf returns the switch that an event has: true or "bypass", nothing for none, and otherwise one that serves requests.
+func stateOf(v any) zlimit.Switch {
+	switch v {
+	case nil:
+		return zlimit.SwitchInherit
+	case true:
+		return zlimit.SwitchDisabled
+	case string(zlimit.SwitchBypassed):
+		return zlimit.SwitchBypassed
+	default:
+		return zlimit.SwitchEnabled
+	}
 }
 
 // set reports whether an event set or deleted the level.

@@ -26,7 +26,7 @@ const lag = time.Minute
 func (h *history) disabled(from, to time.Time) (s *Switch) {
 	for _, t := range h.changes(from, to) {
 		off := h.off(t)
-		switch on := off != nil && off.Off == true; {
+		switch on := off != nil && off.State == zlimit.SwitchDisabled; {
 		case on && s == nil:
 			s = &Switch{Level: *off}
 			if t.After(from) {

@@ -27,7 +27,7 @@ import (
 type Query struct {
 	// Entity is whose consumption it is, with that of its children; "" for everyone's.
 	Entity string
-	// Resources are one resource, or all those of the namespace, whose amounts are added up. Budgets are of one resource: with more there are none.
+	// Resources are one resource, or all resources of the namespace, whose amounts are added up. Budgets are of one resource: with more there are none.
 	Resources []string
 	Limit     string
 	// From is the first midnight of the month in its time zone, see [Begin]. Usage is kept by hours of UTC: an hour is in the day that it begins in.
