@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // bucketsPerSecond bounds what the page reads of a store whose reads cost: 125 read units a second, while somebody looks.
@@ -23,9 +24,9 @@ const bucketsPerSecond = 250
 
 // page returns the page of a server. Callers with the role read see it, and those with the role admin change limits as well; callers
 // that are narrowed down to some entities do not. Without callers, the log has a link that works once.
-func (s *Server) page(recent *page.Recent) (http.Handler, error) {
+func (s *Server) page(seen *recent.Observer) (http.Handler, error) {
 	o := page.Options{
-		Limiter: s.limiter, Recent: recent, Namespace: s.config.Namespace, Store: storeName(s.config.Store), Logger: s.logger, Ending: s.ending, ConfigTTL: configTTL,
+		Limiter: s.limiter, Recent: seen, Namespace: s.config.Namespace, Store: storeName(s.config.Store), Logger: s.logger, Ending: s.ending, ConfigTTL: configTTL,
 		Leases:        func(resource string) []token.OpenLease { return s.open.Of(s.config.Namespace, resource) },
 		SecureCookies: s.tls.Load() != nil, BucketsPerSecond: pace(s.config.Store),
 	}
@@ -107,7 +108,7 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, company.Close()) }() //nolint:contextcheck // what is held is given back after the end
 		o.Limiter, o.Recent, o.Now, o.Store, o.Namespace, o.Leases = company.Limiter, company.Recent, company.Now, "a demo in memory", "demo", company.Leases
 	} else {
-		o.Recent = page.NewRecent(nil)
+		o.Recent = recent.New(nil)
 		l, err := zlimit.Open(ctx, d.Config.Store, zlimit.WithNamespace(d.Config.Namespace), zlimit.WithObserver(o.Recent.Observe), zlimit.WithLogger(d.Logger), zlimit.WithConfigTTL(configTTL))
 		if err != nil {
 			return err

@@ -29,11 +29,11 @@ import (
 	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/server/internal/api"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/server/internal/rls"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // the store dynamodb:
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // the store sqlite:
 )
 
@@ -79,7 +79,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	if err != nil {
 		return nil, err
 	}
-	events, recent := api.NewEvents(), page.NewRecent(nil)
+	events, seen := api.NewEvents(), recent.New(nil)
 	observed := func(namespace string, more ...zlimit.Observer) []zlimit.Option {
 		own := []zlimit.Option{zlimit.WithObserver(zlimit.Observers(append(more, observer, events.Observer(namespace))...))}
 		if config.Setup {
@@ -90,7 +90,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	own := []zlimit.Option{zlimit.WithLogger(logger), zlimit.WithConfigTTL(configTTL)}
 	if config.Dashboard { // it shows the namespace of the file alone
 		s.open = token.NewOpen(nil)
-		own = slices.Concat(own, observed(config.Namespace, recent.Observe), []zlimit.Option{zlimit.WithRejectionReports(zlimit.RejectionReports{})})
+		own = slices.Concat(own, observed(config.Namespace, seen.Observe), []zlimit.Option{zlimit.WithRejectionReports(zlimit.RejectionReports{})})
 	} else {
 		own = append(own, observed(config.Namespace)...)
 	}
@@ -115,7 +115,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	}
 	var people http.Handler
 	if config.Dashboard {
-		if people, err = s.page(recent); err != nil {
+		if people, err = s.page(seen); err != nil {
 			return nil, err
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/aggregator"
-	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // Options say what a company has.
@@ -35,7 +35,7 @@ type Options struct {
 // A Demo is a running company. Close stops it.
 type Demo struct {
 	Limiter *zlimit.RateLimiter
-	Recent  *page.Recent
+	Recent  *recent.Observer
 
 	clock      clock
 	aggregator *aggregator.Aggregator
@@ -97,7 +97,7 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 	if d.store, err = zlimit.MemoryAt(d.clock.Now); err != nil {
 		return err
 	}
-	d.Recent, d.open = page.NewRecent(d.clock.Now), token.NewOpen(d.clock.Now)
+	d.Recent, d.open = recent.New(d.clock.Now), token.NewOpen(d.clock.Now)
 	d.Limiter, err = zlimit.New(ctx, d.store, zlimit.WithClock(d.clock.Now), zlimit.WithObserver(d.Recent.Observe),
 		zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithRejectionCache(0), zlimit.WithFreshness(0))
 	if err != nil {

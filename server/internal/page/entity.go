@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.
@@ -96,7 +97,7 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 	if err := p.related(ctx, body, e.ParentID); err != nil {
 		return v, err
 	}
-	pulse := p.Recent.pulse(body.Resource)
+	pulse := p.Recent.Of(body.Resource)
 	refusals, err := p.refusals(ctx, body.Resource, &pulse)
 	if err != nil {
 		return v, err
@@ -109,7 +110,7 @@ func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error
 }
 
 // verdict finds what refuses the entity, or else its narrowest limit.
-func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []refusedBy) {
+func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []recent.Refused) {
 	causes, refused := p.causes(func(entity, limit string) (found *zlimit.Status) {
 		for i := range statuses {
 			if st := &statuses[i]; st.Entity == entity && st.Limit.Name == limit {
@@ -117,7 +118,7 @@ func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []re
 			}
 		}
 		return found
-	}, slices.DeleteFunc(refusals, func(of refusedBy) bool { return of.Entity != body.ID || of.Resource != body.Resource }))
+	}, slices.DeleteFunc(refusals, func(of recent.Refused) bool { return of.Entity != body.ID || of.Resource != body.Resource }))
 	if body.Refused = refused; refused > 0 {
 		body.Cause = &causes[0]
 	}
@@ -130,7 +131,7 @@ func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []re
 	switch body.Low = rank == rankLow; {
 	case body.Narrowest == nil:
 	case body.Narrowest.Available <= 0:
-		body.Until = p.better(body.Narrowest, &refusedBy{Requested: 1})
+		body.Until = recent.RoomAt(body.Narrowest, &recent.Refused{Requested: 1}, p.Now())
 	case body.Low:
 		for i := range statuses {
 			if st := &statuses[i]; counts(st, p.Now()) && shareOf(st) == lowest {

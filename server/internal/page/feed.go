@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // A feed reads the store once for all who look, and only while someone does.
@@ -124,7 +125,7 @@ func (f *feed) resources(ctx context.Context) ([]string, error) {
 		}
 		return names, err
 	})
-	names := slices.AppendSeq(slices.Clone(stored), maps.Keys(f.p.Recent.calls()))
+	names := slices.AppendSeq(slices.Clone(stored), maps.Keys(f.p.Recent.Calls()))
 	slices.Sort(names)
 	return slices.Compact(names), err
 }
@@ -139,16 +140,16 @@ func (f *feed) rejected(ctx context.Context, resource string) (zlimit.Rejections
 }
 
 // rejectedOf are the refusals of a time: what all processes have reported, and what this one has not yet.
-func (p *page) rejectedOf(ctx context.Context, resource string, since time.Duration) (map[refusal]int64, error) {
+func (p *page) rejectedOf(ctx context.Context, resource string, since time.Duration) (map[recent.Refusal]int64, error) {
 	now := p.Now()
 	reported, err := p.Limiter.Usage.Rejected(ctx, zlimit.RejectedQuery{From: now.Add(-since), To: now, Resource: resource})
 	if err != nil {
 		return nil, err
 	}
-	by := map[refusal]int64{}
+	by := map[recent.Refusal]int64{}
 	for _, r := range slices.Concat(reported.Heaviest, p.Limiter.Rejected().Heaviest) {
 		if resource == "" || r.Resource == resource {
-			by[refusal{r.Entity, r.Resource, r.LimitEntity, r.Limit}] += r.Count
+			by[recent.Refusal{Entity: r.Entity, Resource: r.Resource, LimitEntity: r.LimitEntity, Limit: r.Limit}] += r.Count
 		}
 	}
 	return by, nil

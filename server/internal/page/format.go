@@ -68,6 +68,14 @@ func short(n float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(n, 'f', 1, 64), ".0")
 }
 
+// aSecond writes how many there are in a second.
+func aSecond(n float64) string {
+	if n < 9.95 {
+		return short(n)
+	}
+	return grouped(int64(n + 0.5))
+}
+
 func grouped(n int64) string {
 	if n < 0 {
 		return "−" + grouped(-n)

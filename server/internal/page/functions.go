@@ -14,6 +14,7 @@ import (
 func (p *page) functions() template.FuncMap {
 	return template.FuncMap{
 		"amount":   func(limit string, n any) string { return amount(limit, number(n)) },
+		"aSecond":  aSecond,
 		"grouped":  func(n any) string { return grouped(int64(number(n))) },
 		"plural":   func(n any, words string) string { return plural(int64(number(n)), words) },
 		"clock":    func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 type nowBody struct {
 	Resource                        string
 	Resources                       []string
-	Pulse                           pulse
+	Pulse                           recent.Pulse
 	Count, Unlisted                 int // buckets, and entities without one
 	Refusing, UsedUp, Disabled, Low int // entities
 	Refused                         int64
@@ -61,7 +62,7 @@ func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	body := &nowBody{Resource: resource, Resources: resources, Pulse: p.Recent.pulse(resource), Count: len(read.Buckets), Outage: p.Limiter.Stats().Outage}
+	body := &nowBody{Resource: resource, Resources: resources, Pulse: p.Recent.Of(resource), Count: len(read.Buckets), Outage: p.Limiter.Stats().Outage}
 	v.At, v.Body = at, body
 	refusals, err := p.refusals(ctx, resource, &body.Pulse)
 	if err != nil {

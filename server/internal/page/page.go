@@ -21,6 +21,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 //go:embed templates/*.html
@@ -33,8 +34,8 @@ var staticFiles embed.FS
 type Options struct {
 	// Limiter is required. Its namespace is the one that the page shows.
 	Limiter *zlimit.RateLimiter
-	// Recent must observe the limiters of this process: see [Recent.Observe]. It is required.
-	Recent *Recent
+	// Recent must observe the limiters of this process: see [recent.Observer.Observe]. It is required.
+	Recent *recent.Observer
 	// Leases returns the leases that this process has handed to clients and that are not settled; nil is none.
 	Leases func(resource string) []token.OpenLease
 	// ConfigTTL is the [zlimit.WithConfigTTL] of the processes of the namespace: changed limits hold everywhere within it. 0 is a minute.

@@ -19,6 +19,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // A visitor is a browser without scripts.
@@ -74,13 +75,13 @@ func visitStore(t *testing.T, of zlimit.Store) *visitor {
 // visitAt is visitStore with a clock.
 func visitAt(t *testing.T, of zlimit.Store, now func() time.Time) *visitor {
 	t.Helper()
-	recent := page.NewRecent(nil)
-	l := check.Call(zlimit.New(t.Context(), of, zlimit.WithObserver(recent.Observe), zlimit.WithClock(now))).Must(t, "zlimit.New()")
+	seen := recent.New(nil)
+	l := check.Call(zlimit.New(t.Context(), of, zlimit.WithObserver(seen.Observe), zlimit.WithClock(now))).Must(t, "zlimit.New()")
 	t.Cleanup(func() { _ = l.Close() })
 	err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.USD("usd", 5, zlimit.PerMonth)}})
 	check.Fatal(t, "Limits.Set()", err)
 	h := check.Call(page.New(page.Options{
-		Limiter: l, Recent: recent, Token: "once", TokenUser: "dana", Now: now,
+		Limiter: l, Recent: seen, Token: "once", TokenUser: "dana", Now: now,
 		SignIn: func(_ context.Context, key string) (page.User, error) {
 			switch key {
 			case "admin":

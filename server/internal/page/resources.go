@@ -60,11 +60,11 @@ func oneResource(name string) string {
 
 // busiest returns the resource with the most refusals in this process, or else with the most calls.
 func (p *page) busiest(names []string) string {
-	calls := p.Recent.calls()
+	calls := p.Recent.Calls()
 	best, most := names[0], int64(0)
 	for _, name := range names {
 		n := min(calls[name], 1<<40)
-		for _, of := range p.Recent.pulse(name).Refusals {
+		for _, of := range p.Recent.Of(name).Refusals {
 			n += of.N << 40
 		}
 		if n > most {

@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/hindsight"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // TestSentences writes each sentence of the templates in each of its forms.
@@ -22,7 +23,7 @@ func TestSentences(t *testing.T) {
 		return &zlimit.Status{Entity: "acme", Resource: "gpt", Limit: l, Available: available}
 	}
 	of := func(n int64, part float64, st *zlimit.Status, at time.Time, retry time.Duration) cause {
-		c := cause{refusedBy: refusedBy{refusal: refusal{"ann", "gpt", "acme", "tpm"}, N: n, RetryAfter: retry, Requested: 500}, Part: part, Status: st, At: at}
+		c := cause{recent.Cause{Refused: recent.Refused{Refusal: recent.Refusal{Entity: "ann", Resource: "gpt", LimitEntity: "acme", Limit: "tpm"}, N: n, RetryAfter: retry, Requested: 500}, Part: part, Status: st, At: at}}
 		if st != nil {
 			c.Limit = st.Limit.Name
 		}
@@ -56,7 +57,7 @@ func TestSentences(t *testing.T) {
 	}{
 		{"head now", &nowBody{Resource: "gpt"}, "gpt: no one has used it, or not for long"},
 		{"lead now", &nowBody{}, "No entity has a bucket here."},
-		{"head now", &nowBody{Resource: "gpt", Count: 9, Refusing: 1, UsedUp: 2, Disabled: 1, Low: 1, Pulse: pulse{Waits: waits{N: 3}}}, "gpt: 1 entity is refused, 2 budgets are used up, 1 disabled, 3 calls wait, the rest has room"},
+		{"head now", &nowBody{Resource: "gpt", Count: 9, Refusing: 1, UsedUp: 2, Disabled: 1, Low: 1, Pulse: recent.Pulse{Waits: recent.Waits{N: 3}}}, "gpt: 1 entity is refused, 2 budgets are used up, 1 disabled, 3 calls wait, the rest has room"},
 		{"head now", &nowBody{Resource: "gpt", Count: 9, Low: 1}, "gpt: no one is refused, 1 runs low"},
 		{"head now", &nowBody{Resource: "gpt", Count: 9, Low: 2}, "gpt: no one is refused, 2 run low"},
 		{"head now", &nowBody{Resource: "gpt", Count: 9, UsedUp: 1}, "gpt: no one is refused, 1 budget is used up, the rest has room"},

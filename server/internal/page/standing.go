@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 const lowShare = 0.2 // of a limit, below which it runs low
@@ -13,7 +14,7 @@ const lowShare = 0.2 // of a limit, below which it runs low
 type standing struct {
 	*zlimit.Bucket
 	Refused  int64
-	Waits    waits
+	Waits    recent.Waits
 	Held     int64 // slots, and how many there are
 	slots    int64
 	lowest   float64 // share of the lowest enforced limit
@@ -44,7 +45,7 @@ var tags = [...]tag{
 	rankLow: {"runs low", "low"}, rankParent: {"parent", "off"}, rankRoom: {"has room", ""}, rankBypassed: {"bypassed", "off"},
 }
 
-func standingOf(b *zlimit.Bucket, refused int64, w waits, now time.Time) standing {
+func standingOf(b *zlimit.Bucket, refused int64, w recent.Waits, now time.Time) standing {
 	s := standing{Bucket: b, Refused: refused, Waits: w}
 	for i := range b.Statuses {
 		if st := &b.Statuses[i]; st.Limit.Term > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // A topBody is the screen that answers who uses most, and who is refused most.
@@ -33,7 +34,7 @@ type topUse struct {
 
 // A topRefusal is how often a limit refused an entity, with its part of all.
 type topRefusal struct {
-	refusal
+	recent.Refusal
 	N     int64
 	Share float64
 }
@@ -59,7 +60,7 @@ func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
 		return v, err
 	}
 	v.At = at
-	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[refusal]int64, error) {
+	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[recent.Refusal]int64, error) {
 		return p.rejectedOf(ctx, body.Resource, back.d)
 	})
 	if err != nil {
@@ -107,7 +108,7 @@ func mostUsed(used map[string][]zlimit.Quantity) (all []topUse) {
 	return all
 }
 
-func mostRefused(rejected map[refusal]int64) (all []topRefusal, total int64) {
+func mostRefused(rejected map[recent.Refusal]int64) (all []topRefusal, total int64) {
 	for _, n := range rejected {
 		total += n
 	}

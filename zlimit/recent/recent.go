@@ -1,4 +1,14 @@
-package page
+// Package recent counts what the limiters of a process did in the last five minutes: who was refused by which limit and until when, who waits,
+// and how slow the store was. The store knows balances, and none of this. It is for a page of status:
+//
+//	seen := recent.New(nil)
+//	limiter, err := zlimit.Open(ctx, "dynamodb:limits", zlimit.WithObserver(seen.Observe))
+//	// …
+//	pulse := seen.Of("gpt")
+//	fmt.Println(pulse.RefusedMinute, pulse.Waits.N, pulse.Slowest)
+//
+// Refusals of other processes are known where they report them, see [Refusals].
+package recent
 
 import (
 	"cmp"
@@ -11,15 +21,15 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Recent counts what the limiters of this process did in the last five minutes: an observer for [zlimit.WithObserver]. The store knows
-// balances, but not what was refused, or who waits. It is safe for concurrent use.
-type Recent struct {
+// An Observer counts the events of limiters, for [zlimit.WithObserver]. It keeps five minutes of up to 256 resources, and refusals by up to 4096 pairs of an
+// entity and a limit. What is beyond that is left out. It is safe for concurrent use.
+type Observer struct {
 	now func() time.Time
 
 	mu        sync.Mutex
 	store     [recentSeconds]storeSecond
 	resources map[string]*course
-	refused   map[refusal]*refusals
+	refused   map[Refusal]*refusals
 	waiting   int // callers of all resources, as far as their ends were noticed
 	tidied    time.Time
 }
@@ -51,8 +61,8 @@ type storeSecond struct {
 	slowest time.Duration
 }
 
-// A refusal is whose request was refused, by whose limit.
-type refusal struct{ Entity, Resource, LimitEntity, Limit string }
+// A Refusal is whose request was refused, by whose limit.
+type Refusal struct{ Entity, Resource, LimitEntity, Limit string }
 
 // refusals are the refusals of one minute: by second, for the last sixty.
 type refusals struct {
@@ -77,16 +87,16 @@ type waiter struct {
 	until  time.Time
 }
 
-// NewRecent returns counts that begin at zero. A nil clock is [time.Now].
-func NewRecent(now func() time.Time) *Recent {
+// New returns counts that begin at zero. The clock is that of the limiters; nil is [time.Now].
+func New(now func() time.Time) *Observer {
 	if now == nil {
-		now = time.Now
+		now = time.Now //nolint:forbidigo // as limiters have it
 	}
-	return &Recent{now: now, refused: map[refusal]*refusals{}, resources: map[string]*course{}}
+	return &Observer{now: now, refused: map[Refusal]*refusals{}, resources: map[string]*course{}}
 }
 
 // Observe counts an event. It is a [zlimit.Observer].
-func (r *Recent) Observe(_ context.Context, e zlimit.Event) {
+func (r *Observer) Observe(_ context.Context, e zlimit.Event) {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +122,7 @@ func (r *Recent) Observe(_ context.Context, e zlimit.Event) {
 	}
 }
 
-func (r *Recent) second(of *course, now time.Time) *second {
+func (r *Observer) second(of *course, now time.Time) *second {
 	s := &of.seconds[now.Unix()%recentSeconds]
 	if s.unix != now.Unix() {
 		r.sleepers(of, now)
@@ -121,7 +131,7 @@ func (r *Recent) second(of *course, now time.Time) *second {
 	return s
 }
 
-func (r *Recent) decision(c *course, now time.Time, e *zlimit.Event) {
+func (r *Observer) decision(c *course, now time.Time, e *zlimit.Event) {
 	s := r.second(c, now)
 	switch e.Result {
 	case zlimit.ResultOK, zlimit.ResultDegraded:
@@ -137,7 +147,7 @@ func (r *Recent) decision(c *course, now time.Time, e *zlimit.Event) {
 		}
 	case zlimit.ResultRejected:
 		s.refused++
-		key := refusal{e.Entity, e.Resource, e.LimitEntity, e.Limit}
+		key := Refusal{e.Entity, e.Resource, e.LimitEntity, e.Limit}
 		of := r.refused[key]
 		if of == nil {
 			if len(r.refused) >= mostRefusals {
@@ -165,19 +175,19 @@ func (r *Recent) decision(c *course, now time.Time, e *zlimit.Event) {
 }
 
 // tidy forgets what is over, once in ten seconds: in a flood of names every event would go through all of them.
-func (r *Recent) tidy(now time.Time) {
+func (r *Observer) tidy(now time.Time) {
 	if now.Sub(r.tidied) < 10*time.Second {
 		return
 	}
 	r.tidied = now
-	maps.DeleteFunc(r.refused, func(_ refusal, of *refusals) bool { return of.since(now) == 0 })
+	maps.DeleteFunc(r.refused, func(_ Refusal, of *refusals) bool { return of.since(now) == 0 })
 	for _, c := range r.resources {
 		r.sleepers(c, now)
 	}
 }
 
-// calls returns how many calls there were for each resource.
-func (r *Recent) calls() map[string]int64 {
+// Calls returns how many decisions there were for each resource since the process began.
+func (r *Observer) Calls() map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	calls := make(map[string]int64, len(r.resources))
@@ -187,52 +197,50 @@ func (r *Recent) calls() map[string]int64 {
 	return calls
 }
 
-// A pulse is the last five minutes of one resource in this process, and of the whole store.
-type pulse struct {
-	Admitted, Refused, Store []float64 // five seconds each, the latest last
-	Waiters                  []float64
-	perSecond                float64
-	RefusedMinute, Decided   int64
-	Slowest                  time.Duration
-	Refusals                 []refusedBy
-	Waiting                  map[string]waits
-	Waits                    waits
-	Calls                    bool // whether the store was called at all in the last minute
+// A Pulse is the last five minutes of one resource in this process, and of the whole store.
+type Pulse struct {
+	// Admitted and Refused are requests, Waiters the most that waited at the same time, and Store the slowest call of the store in
+	// nanoseconds: five seconds each, the latest last. The five seconds under way are left out.
+	Admitted, Refused, Waiters, Store []float64
+
+	PerSecond              float64 // admitted requests in the last minute
+	RefusedMinute, Decided int64   // requests in the last minute
+	Slowest                time.Duration
+	Calls                  bool             // the store was called in the last minute
+	Refusals               []Refused        // of the last minute, the most frequent first
+	Waiting                map[string]Waits // by entity
+	Waits                  Waits            // of all
 }
 
-// PerSecond is how many calls were admitted.
-func (p pulse) PerSecond() string {
-	if p.perSecond < 9.95 {
-		return short(p.perSecond)
-	}
-	return grouped(int64(p.perSecond + 0.5))
-}
+// RefusedPart returns which part of the requests of the last minute was refused.
+func (p *Pulse) RefusedPart() float64 { return float64(p.RefusedMinute) / float64(max(p.Decided, 1)) }
 
-// RefusedPart is which part of the calls was refused.
-func (p pulse) RefusedPart() float64 { return float64(p.RefusedMinute) / float64(max(p.Decided, 1)) }
-
-type refusedBy struct {
-	refusal
-	N          int64
+// A Refused is how often a limit refused an entity in the last minute.
+type Refused struct {
+	Refusal
+	N int64
+	// Last, RetryAfter and Requested are of the last one that this process saw: its time, when its tokens were there, and how many it asked for. They are
+	// zero for a report.
 	Last       time.Time
 	RetryAfter time.Duration
 	Requested  int64
 }
 
-// waits are callers that sleep until they have their tokens.
-type waits struct {
+// Waits are callers that sleep until they have their tokens.
+type Waits struct {
 	N       int
 	Longest time.Duration
 }
 
 const pulseStep = 5 // seconds of a point
 
-func (r *Recent) pulse(resource string) pulse {
+// Of returns the last five minutes of a resource.
+func (r *Observer) Of(resource string) Pulse {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	points := recentSeconds/pulseStep - 1
-	p := pulse{Waiting: map[string]waits{}}
+	p := Pulse{Waiting: map[string]Waits{}}
 	p.Admitted, p.Refused = make([]float64, points), make([]float64, points)
 	p.Store, p.Waiters = make([]float64, points), make([]float64, points)
 	of := r.resources[resource]
@@ -247,7 +255,7 @@ func (r *Recent) pulse(resource string) pulse {
 			if age < 60 {
 				p.Decided += s.admitted + s.refused
 				p.RefusedMinute += s.refused
-				p.perSecond += float64(s.admitted) / 60
+				p.PerSecond += float64(s.admitted) / 60
 			}
 			if at := points - 1 - int(age/pulseStep); at >= 0 {
 				p.Admitted[at] += float64(s.admitted)
@@ -269,10 +277,10 @@ func (r *Recent) pulse(resource string) pulse {
 		if n == 0 {
 			delete(r.refused, key)
 		} else if key.Resource == resource {
-			p.Refusals = append(p.Refusals, refusedBy{key, n, by.last, by.retryAfter, by.requested})
+			p.Refusals = append(p.Refusals, Refused{key, n, by.last, by.retryAfter, by.requested})
 		}
 	}
-	slices.SortFunc(p.Refusals, func(a, b refusedBy) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity)) })
+	slices.SortFunc(p.Refusals, func(a, b Refused) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Entity, b.Entity)) })
 	for _, w := range of.waiting {
 		all := p.Waiting[w.entity]
 		all.N++
@@ -285,7 +293,7 @@ func (r *Recent) pulse(resource string) pulse {
 }
 
 // sleepers forgets who has waited long enough.
-func (r *Recent) sleepers(of *course, now time.Time) {
+func (r *Observer) sleepers(of *course, now time.Time) {
 	before := len(of.waiting)
 	of.waiting = slices.DeleteFunc(of.waiting, func(w waiter) bool { return !w.until.After(now) })
 	r.waiting -= before - len(of.waiting)
