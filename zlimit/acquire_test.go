@@ -277,24 +277,6 @@ func TestAmountOfZero(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"tpm": 0}))
 }
 
-func TestRejectionCache(t *testing.T) {
-	s, faults := newTable(t)
-	c := newClock()
-	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithRejectionCache(time.Second))
-	setSystem(t, l, zlimit.PerMinute("rpm", 10))
-	acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
-	faults.Reset()
-	reject(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	if got := faults.Calls(""); got != 0 {
-		t.Errorf("a rejection from memory made %d calls", got)
-	}
-	c.sleep(time.Second + time.Millisecond)
-	reject(t, l, ask(zlimit.Amounts{"rpm": 2}))
-	if got := faults.Calls(""); got != 1 {
-		t.Errorf("a rejection past the time of the cache made %d calls, want 1", got)
-	}
-}
-
 // TestRacesEnd makes another process write before each write of this one. The clock runs on with every look at it, so that no stamp is ever
 // fresh. Where the bucket is full again each time, the other one moves the stamp, and a call loses one race, and not one to every writer.
 // Elsewhere the stamp stays, and no race is lost.

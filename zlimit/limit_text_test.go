@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -92,23 +90,5 @@ func TestLimitAsJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &kept); !errors.As(err, new(*zlimit.ValidationError)) || kept != zlimit.PerDay("kept", 1) {
 			t.Errorf("Unmarshal(%s) = %v, %v, want a ValidationError", text, kept, err)
 		}
-	}
-}
-
-// TestLimitAsEventsHaveIt reads the limits of an audit event as limits.
-func TestLimitAsEventsHaveIt(t *testing.T) {
-	l := newLimiter(t, newMemory(t))
-	want := []zlimit.Limit{zlimit.PerDay("rpd", 5, zlimit.Burst(9)), zlimit.PerMinute("rpm", 60)}
-	setLimits(t, l, zlimit.Level{Resource: "gpt-4"}, want...)
-	text, err := json.Marshal(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})[0].Details["limits"])
-	check.Fatal(t, "json.Marshal()", err)
-	var got []zlimit.Limit
-	err = json.Unmarshal(text, &got)
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("the limits of an event are %s: %v (-want +got):\n%s", text, err, diff)
-	}
-	back, err := json.Marshal(got)
-	if err != nil || len(back) != len(text) || !strings.Contains(string(text), `"refill_period_seconds":60`) {
-		t.Errorf("the limits of an event are %s, and as JSON %s, %v", text, back, err)
 	}
 }

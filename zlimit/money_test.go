@@ -3,7 +3,6 @@ package zlimit_test
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/zlimit/zlimit-go/price"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -32,17 +31,5 @@ func TestUSD(t *testing.T) {
 		if invalid(err).Field != "limits[usd] capacity" {
 			t.Errorf("Set() of %d dollars = %v", dollars, err)
 		}
-	}
-}
-
-// TestUSDIsCharged takes cents of a budget, and learns what is left and when there is more.
-func TestUSDIsCharged(t *testing.T) {
-	c := newClock()
-	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
-	setSystem(t, l, zlimit.USD("usd", 25, zlimit.PerMonth))
-	acquire(t, l, ask(zlimit.Amounts{"usd": 24 * int64(price.Dollar)}))
-	s, _ := reject(t, l, ask(zlimit.Amounts{"usd": int64(price.Dollar) + 1})).Statuses.Limit("usd")
-	if s.Available != int64(price.Dollar) || s.ResetsAt.Day() != 1 || s.RetryAfter <= 0 || s.RetryAfter > 31*24*time.Hour {
-		t.Errorf("status %+v", s)
 	}
 }

@@ -59,20 +59,6 @@ func TestOwnLimitsShareWrites(t *testing.T) {
 	}
 }
 
-// TestSecondAcquireOfNewBucketsReadsNothing creates a child and a parent, and takes from them again.
-func TestSecondAcquireOfNewBucketsReadsNothing(t *testing.T) {
-	h := hook(newMemory(t))
-	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now))
-	putEntity(t, l, "key-1", "team")
-	setSystem(t, l, zlimit.PerDay("rpd", 100))
-	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	reads := h.reads.Load()
-	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	if got := h.reads.Load() - reads; got != 0 {
-		t.Errorf("%d reads, want none", got)
-	}
-}
-
 // TestUnknownSettlementsAreWrittenOnce loses the reply of a commit for one level, and throttles that for the other: the
 // next commit writes the second alone.
 func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {

@@ -337,23 +337,6 @@ func TestOldCopiesDoNotReturn(t *testing.T) {
 	}
 }
 
-// In TestRestartedProcess, processes restart beside old buckets of their own. They read each with its limits, in one call.
-func TestRestartedProcess(t *testing.T) {
-	c := newCrew(t, 0)
-	for i := range 10 {
-		c.use(c.all[0], fmt.Sprint("key-", i))
-	}
-	c.sleep(2 * time.Minute)
-	l := newLimiter(t, zlimit.StoreOn(c.store), zlimit.WithClock(c.now))
-	before := c.store.calls.Load()
-	for i := range 10 {
-		c.use(l, fmt.Sprint("key-", i))
-	}
-	if got := c.store.calls.Load() - before; got != 10 {
-		t.Errorf("%d reads for ten buckets, want 10", got)
-	}
-}
-
 // TestWhatIsRefusedIsNotRepeated stores a feature of another program at a level if it does not matter so far: each process has to
 // see it.
 func TestWhatIsRefusedIsNotRepeated(t *testing.T) {

@@ -218,7 +218,7 @@ says who did it.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&add, "add", nil, "`NAME=N`, tokens to add to a limit; repeatable")
-	cmd.Flags().StringVar(&until, "until", "", "`END` of what is beyond the capacity, such as 36h")
+	cmd.Flags().StringVar(&until, "until", "", "`END` of the tokens beyond the capacity, such as 36h")
 	cmd.Flags().StringVar(&r.OperationID, "operation", "", "`ID` under which it is done only once")
 	return cmd
 }

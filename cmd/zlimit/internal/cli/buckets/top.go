@@ -25,7 +25,7 @@ func TopCommand(sh *shell.Shell) *cobra.Command {
 	t := &top{app: sh}
 	cmd := &cobra.Command{
 		Use:   "top [RESOURCE]",
-		Short: "Watch buckets: balances, what is consumed, shards",
+		Short: "Watch buckets: balances, consumption, shards",
 		Long: `Top shows the buckets of a resource, or of every resource with limits of its
 own, every two seconds: what is left of each limit, what was consumed since the
 last look, over how many items the bucket is spread. It shows how many slots are

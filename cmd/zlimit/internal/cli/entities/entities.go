@@ -184,7 +184,7 @@ move changes.`,
 			return printEntity(sh, updated)
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "`name` for people; the ID where it is empty")
+	cmd.Flags().StringVar(&name, "name", "", "display `name`; the ID if empty")
 	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "`NAME=VALUE` to keep with it; repeatable")
 	cmd.Flags().StringArrayVar(&without, "without", nil, "`NAME` of metadata to remove; repeatable")
 	return cmd

@@ -347,7 +347,7 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 	var details bool
 	cmd := &cobra.Command{
 		Use:   "list [--resource R] [--details]",
-		Short: "List what has limits of its own",
+		Short: "List the levels that have limits",
 		Long: `List lists the levels that have limits: the system, the resources, and the
 entities, by resource. With --resource it lists one resource's. With
 --details it shows the limits, what happens in outages, and which levels are

@@ -97,7 +97,7 @@ needs no change stream with --offline.`,
 	flags := cmd.Flags()
 	flags.Int64Var(&o.sample, "sample", defaultSample, "`number` of items that the plan reads")
 	flags.BoolVar(&o.offline, "offline", false, "the source is not written meanwhile")
-	flags.BoolVar(&o.follow, "follow", false, "go on with changes until the run is interrupted")
+	flags.BoolVar(&o.follow, "follow", false, "keep applying changes until interrupted")
 	flags.BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd
 }

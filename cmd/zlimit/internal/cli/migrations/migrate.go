@@ -86,7 +86,7 @@ func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
 	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "usage windows it has, a `list`")
-	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, where the release keeps no such flag")
+	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, for releases without such a flag")
 	flags.BoolVar(&o.inPlace, "in-place", false, "add the new items to the old table, that of --store")
 	flags.Int64Var(&o.sample, "sample", defaultSample, "`number` of items that the plan reads")
 }
@@ -345,7 +345,7 @@ one takes over when it was silent for two minutes.`,
 	o.sourceFlags(cmd)
 	o.rateFlag(cmd)
 	cmd.Flags().BoolVar(&o.offline, "offline", false, "the old table is not written meanwhile")
-	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on with changes until the run is interrupted")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "keep applying changes until interrupted")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd
 }

@@ -22,7 +22,7 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 	var path, key string
 	cmd := &cobra.Command{
 		Use:   "status [MODEL | --key KEY]",
-		Short: "Show what is used of each quota, and when there is room again",
+		Short: "Show the use of each quota, and when it has room again",
 		Long: `Status shows the usage of each limit, for every model and key or for one. It
 also shows when the limit alone has room for one more request, or for one more
 token. It shows what the file says: counts in the memory of running processes

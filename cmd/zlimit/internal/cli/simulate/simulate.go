@@ -159,7 +159,7 @@ a trace is never written to a table by accident.`,
 	flags.StringVar(&usage, "usage", "", "CSV `FILE` of usage to replay, - for stdin")
 	flags.StringArrayVar(&limits, "limit", nil, "`LIMIT` to replay against; repeatable")
 	flags.StringArrayVar(&costs, "cost", nil, "`NAME=EXPR`, the cost of a request; one per limit")
-	flags.StringVar(&more.key, "key", "", "`column` of keys, each with a bucket of its own")
+	flags.StringVar(&more.key, "key", "", "`column` of keys; each key has its own bucket")
 	flags.StringVar(&more.parent, "parent", "", "`column` of the parents of keys")
 	flags.StringArrayVar(&parentLimits, "parent-limit", nil, "`LIMIT` of each parent; repeatable")
 	flags.StringArrayVar(&actual, "actual", nil, "`NAME=EXPR`, what a request used in the end")

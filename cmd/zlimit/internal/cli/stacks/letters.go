@@ -62,7 +62,7 @@ Exit codes: 0 none is left, 4 some are, 1 failure.`,
 	}
 	f.existing(cmd)
 	cmd.Flags().BoolVar(&redrive, "redrive", false, "apply their changes, and delete them")
-	cmd.Flags().BoolVar(&discard, "discard", false, "delete those whose changes are forgotten")
+	cmd.Flags().BoolVar(&discard, "discard", false, "delete messages whose changes have expired")
 	sh.ListFlag(cmd)
 	return cmd
 }
