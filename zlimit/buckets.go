@@ -36,8 +36,8 @@ type Bucket struct {
 	// FromNarrower is the part of Consumed that requests of narrower resources were charged, see [Config.Within]. It lacks limits without
 	// such requests.
 	FromNarrower map[string]Quantity `json:"from_narrower,omitempty"`
-	// Unsupported is what zae-limiter limits the bucket by, and this version does not, see [UnsupportedError]. Statuses are left
-	// out then.
+	// Unsupported lists features of zae-limiter in the bucket that this version does not know, see [UnsupportedError]. Statuses are empty
+	// then.
 	Unsupported []UnsupportedFeature `json:"unsupported,omitempty"`
 }
 

@@ -15,8 +15,8 @@ import (
 type Capacity struct {
 	Resource string          `json:"resource"`
 	At       time.Time       `json:"at"`
-	Entities int             `json:"entities"` // that have a bucket, without Parents
-	Items    int             `json:"items"`    // over which the buckets are spread
+	Entities int             `json:"entities"` // with a bucket, without Parents
+	Items    int             `json:"items"`    // of these buckets
 	Limits   []LimitCapacity `json:"limits"`   // in the order of their names
 	// Parents counts the entities of OfParents: those that consumed nothing themselves, and were charged for children. Buckets from
 	// before the table counted that are among Entities.

@@ -10,8 +10,8 @@ type CascadePolicy string
 
 // The values of a [CascadePolicy].
 const (
-	CascadeInherit CascadePolicy = ""       // the next level says it, and at last [Entity.Cascade]
-	CascadeAlways  CascadePolicy = "always" // the parent is charged, also of an entity that does not cascade
+	CascadeInherit CascadePolicy = ""       // the next level decides, and finally [Entity.Cascade]
+	CascadeAlways  CascadePolicy = "always" // the parent is charged, even if the entity does not cascade
 	CascadeNever   CascadePolicy = "never"  // the parent is not charged
 )
 

@@ -31,17 +31,17 @@ import (
 // table then refuses older ones when they start. Once per process, that costs a read, and a write unit if the version changes.
 type LimitService struct{ l *RateLimiter }
 
-// Resolved are the limits that hold for an entity and a resource.
+// Resolved are the limits that apply to an entity and a resource.
 type Resolved struct {
 	Limits []Limit `json:"limits"`
 	Source Source  `json:"source"` // the level that they come from; "" when there are none
-	// OnUnavailable is the failure policy that is stored for them; PolicyInherit where no level says it.
+	// OnUnavailable is the failure policy that is stored for them; PolicyInherit if no level has one.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
-	// DisabledBy is the level that rejects requests, whatever the limits, see [LimitService.Disable]; "" where they are served.
+	// DisabledBy is the level that rejects requests, whatever the limits, see [LimitService.Disable]; "" if they are served.
 	DisabledBy Source `json:"disabled_by,omitempty"`
-	// BypassedBy is the level at which requests are only counted, see [LimitService.Bypass]; "" where limits hold.
+	// BypassedBy is the level at which requests are only counted, see [LimitService.Bypass]; "" if limits apply.
 	BypassedBy Source `json:"bypassed_by,omitempty"`
-	// Cascade is the policy stored for them, see [Config.Cascade]; CascadeInherit where [Entity.Cascade] says it.
+	// Cascade is the policy stored for them, see [Config.Cascade]; CascadeInherit if [Entity.Cascade] decides.
 	Cascade CascadePolicy `json:"cascade,omitempty"`
 }
 

@@ -18,7 +18,7 @@ type Declaration struct {
 // Applied is the outcome of declarations. A resource in neither Set nor Kept had the declared limits already.
 type Applied struct {
 	Set  []string `json:"set"`  // resources whose limits were set
-	Kept []string `json:"kept"` // resources with limits that were set by other means; those were left alone
+	Kept []string `json:"kept"` // resources with limits that were set in another way and stay
 	// Managed are the resources that a file of limits manages, see [ManagedService]. Declarations have no effect on them,
 	// also where the limits are the declared ones at present.
 	Managed []string `json:"managed,omitempty"`

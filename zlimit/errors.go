@@ -66,11 +66,10 @@ type ValidationError struct {
 	missing bool // no level that was asked has the limit, so that the mistake is in what is stored, too
 }
 
-// Is reports whether the error is one of limits that are missing: a request that names a limit which none of its levels has is an
-// [ErrNoLimits], too.
+// Is reports whether the error is about missing limits: a request that names a limit which none of its levels has is also an [ErrNoLimits].
 func (e *ValidationError) Is(target error) bool { return e.missing && target == ErrNoLimits }
 
-// Error returns field, value and rule. It cuts a long value; Value has all of it.
+// Error returns field, value and rule. It shortens a long value; Value is complete.
 func (e *ValidationError) Error() string {
 	return fmt.Sprintf("zlimit: invalid %s %s: %s", e.Field, quoted(e.Value), e.Reason)
 }
@@ -99,14 +98,14 @@ const (
 	OpAcquire    = "acquire"
 	OpAcquireAll = "acquire all" // of several requests
 	OpWait       = "wait"        // of a request that may wait for its tokens
-	OpReserve    = "reserve"     // of one whose caller sleeps by itself
-	OpConsume    = "consume"     // a lease asks for more; after a failure it keeps its tokens
+	OpReserve    = "reserve"     // of a request whose caller sleeps on its own
+	OpConsume    = "consume"     // a lease takes more; after a failure it keeps its tokens
 	OpCommit     = "commit"
 	OpRollback   = "rollback"
 	OpSettle     = "settle" // of a lease that was handed on as a token
 )
 
-// An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
+// An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve the call now.
 type UnavailableError struct {
 	Op string `json:"op"` // the operation of the limiter, such as [OpAcquire]
 	// Unknown says that a write was sent and not answered, or not by DynamoDB. It may have happened, and counts as charged.

@@ -115,8 +115,9 @@ type Forecast struct {
 const forecastDays = 28
 
 // Forecast returns when the budgets of an entity for a resource are used up, and the budgets of the parents that it cascades to. The rate
-// is that of the last seven days with usage, and of the last 24 hours if there was none before. If the last four weeks fit better with a
-// rate for each weekday, it is that. It follows from usage, so an aggregator must run. docs/budgets.md has how wrong forecasts are.
+// is the average of the last seven days with usage, or of the last 24 hours if there was none before. If separate rates for each weekday
+// fit the last four weeks better, Forecast uses these. It reads usage, so an aggregator must run. docs/budgets.md has the mean error of
+// forecasts.
 //
 // It costs what [RateLimiter.Available] costs, and for each entity the reads of 28 days and 49 hours: some 16 to 20 read units. It is
 // safe for concurrent use.

@@ -76,16 +76,16 @@ type Config struct {
 	// OnUnavailable is the failure policy of requests that do not set one. PolicyInherit leaves it to the next level, and that of
 	// the system to [WithFailurePolicy].
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
-	// Within is for a resource alone: the wider resource that it lies within, "" for none. A request of the resource is charged to the
-	// entity's bucket of the wider one as well, for those limits that the entity has there. The same goes for the parents that the
-	// entity cascades to. Each limit of a request has to be one of the resource, or of one that it lies within. A chain has three
-	// resources at most.
+	// Within is only for the level of a resource: the wider resource that it lies within, "" for none. A request of the resource is also
+	// charged to the entity's bucket of the wider one, for the limits that the entity has there. The same applies to the parents that the
+	// entity cascades to. Each limit of a request must belong to the resource, or to a resource that it lies within. A chain has at most
+	// three resources.
 	Within string `json:"within,omitempty"`
-	// Cascade says whether requests charge the parent of their entity. CascadeInherit leaves it to the next level, and at
-	// last to [Entity.Cascade]. The system has none.
+	// Cascade says whether requests charge the parent of their entity. CascadeInherit leaves it to the next level, and finally to
+	// [Entity.Cascade]. The system has none.
 	Cascade CascadePolicy `json:"cascade,omitempty"`
-	// AuditRetention is for the system alone, in whole days. Audit events of the namespace written from now on are kept
-	// so long. 0 stands for the table's [RateLimiter.SetAuditRetention], 90 days by default.
+	// AuditRetention is only for the system: how long audit events of the namespace that are written from now on are
+	// kept, in whole days. 0 stands for the table's [RateLimiter.SetAuditRetention], 90 days by default.
 	AuditRetention time.Duration `json:"-"`
 }
 
@@ -139,15 +139,15 @@ type Stored struct {
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedRun.Replace]
 	// sets it.
 	Version int64 `json:"version"`
-	// Managed says that the last write was one of [ManagedRun.Replace]. It sets that, too. [ManagedSet.Has] reports whether a
-	// file of limits keeps the level, also when another writer changed it last.
+	// Managed says that the last write was made by [ManagedRun.Replace], which sets it. [ManagedSet.Has] reports whether a file of limits
+	// manages the level, even if another writer changed it last.
 	Managed bool `json:"managed"`
-	// Declared says that the last write was one of [LimitService.Apply]: a program keeps the limits.
+	// Declared says that the last write was made by [LimitService.Apply]: a program declares the limits.
 	Declared bool `json:"declared,omitempty"`
 	// Switch says whether requests are served. No change of the config changes it, see [LimitService.Disable].
 	Switch Switch `json:"switch,omitempty"`
-	// Unsupported is what zae-limiter limits by at the level, and this version does not, see [UnsupportedError]. Config and
-	// Managed are left out then. The level can be neither changed nor deleted.
+	// Unsupported lists features of zae-limiter at the level that this version does not know, see [UnsupportedError]. Config and Managed
+	// are empty then. The level can be neither changed nor deleted.
 	Unsupported []UnsupportedFeature `json:"unsupported,omitempty"`
 }
 

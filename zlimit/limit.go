@@ -53,9 +53,9 @@ type LimitMode string
 
 // The modes of limits.
 const (
-	ModeEnforced LimitMode = ""       // it refuses them
-	ModeSoft     LimitMode = "soft"   // it admits them, and is in debt then
-	ModeShadow   LimitMode = "shadow" // it admits them, and counts those that it would refuse
+	ModeEnforced LimitMode = ""       // it rejects them
+	ModeSoft     LimitMode = "soft"   // it admits them, and goes into debt
+	ModeShadow   LimitMode = "shadow" // it admits them, and counts the ones that it would reject
 )
 
 // Soft returns the limit as one that rejects nothing. Requests beyond it leave a debt, which [Status.Available] shows
@@ -320,23 +320,23 @@ func per(period time.Duration, name string, rate int64, opts []LimitOption) Limi
 type Request struct {
 	// Entity is who consumes, such as a user, a project or an API key.
 	Entity string `json:"entity"`
-	// Resource is the thing consumed, such as a model or an endpoint. It may be empty where Consume says it.
+	// Resource is the thing consumed, such as a model or an endpoint. It may be empty if Consume has a resource.
 	Resource string `json:"resource"`
-	// Consume is how much of each limit is consumed, in tokens; none may be negative. Limits that are not named are not
-	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. One limit must be named at least.
+	// Consume is how much of each limit is consumed, in tokens; no amount may be negative. Limits that are not named are not checked. An
+	// amount of 0 takes nothing, but lets the lease settle the limit. At least one limit must be named.
 	Consume Consumption `json:"consume"`
-	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that
-	// it has stay as they are. Processes that share a bucket should bring the same ones, as [WithDefaultLimits] asks.
-	// Otherwise the refill of the highest rate is there for all, and the lower limits bind no process.
+	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; its other limits
+	// do not change. Processes that share a bucket should use the same limits. Otherwise the refill of the highest rate
+	// is available to all of them, and the lower limits bind no process.
 	Limits []Limit `json:"limits"`
 	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the stored limits.
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
-	// Priority says which part of limits the request leaves to others, where they have a floor for it: see [Limit.Floor]. Elsewhere it
-	// does nothing. It has the form of the name of a limit, such as "batch", or is empty.
+	// Priority says which part of limits the request leaves to others, if they have a floor for it: see [Limit.Floor]. Otherwise it has no
+	// effect. It follows the rules of limit names, such as "batch", or is empty.
 	Priority string `json:"priority,omitempty"`
-	// ID makes a call of [RateLimiter.Acquire] one that can be repeated: of several calls with the ID and entity, one consumes the amounts, and
-	// each returns a lease of them. An admitted request is remembered for 24 hours at least. A rejection, and an outage, are not: the next call
-	// decides again. Another request with the same ID is a [*ReusedIDError]. "" stands for a request that is not remembered.
+	// ID makes a call of [RateLimiter.Acquire] repeatable: of several calls with the same ID and entity, one consumes the amounts, and each
+	// returns a lease of them. An admitted request is remembered for at least 24 hours. A rejection or an outage is not remembered: the
+	// next call decides again. Another request with the same ID is a [*ReusedIDError]. "" stands for a request that is not remembered.
 	ID string `json:"id,omitempty"`
 }
 

@@ -113,9 +113,9 @@ var (
 
 // A LockedError reports the run of another program. It is [ErrLocked].
 type LockedError struct {
-	Holder    string    `json:"holder"` // who began the run; "" when that is unknown
+	Holder    string    `json:"holder"` // who started the run; "" if unknown
 	Acquired  time.Time `json:"acquired_at"`
-	ExpiresAt time.Time `json:"expires_at"` // when its lock is free, unless the run goes on
+	ExpiresAt time.Time `json:"expires_at"` // when its lock expires, unless the run continues
 }
 
 // Error says who has the lock, and for how long.

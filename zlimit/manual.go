@@ -106,11 +106,11 @@ type TopUpRequest struct {
 	Entity   string  `json:"entity"`
 	Resource string  `json:"resource"`
 	Amounts  Amounts `json:"amounts"` // what to add to each limit, positive
-	// Until is when the tokens end that the capacity does not hold, to the millisecond. It must be later than now, and before the year
-	// 10000. At the zero time, tokens of a quota end with its period, and a limit that refills gets at most its capacity.
+	// Until is when tokens beyond the capacity expire, to the millisecond. It must be later than now, and before the year 10000. If it is
+	// the zero time, tokens of a quota expire with its period, and a limit that refills is filled at most to its capacity.
 	Until time.Time `json:"until,omitzero"`
-	// OperationID is as in a [ResetRequest]: of several calls with one ID, one adds tokens. The end of the first one holds: a repeated call may
-	// have another Until, such as one reckoned from its own time, or one that is past by then.
+	// OperationID works as in a [ResetRequest]: of several calls with one ID, one adds tokens. The Until of the first call applies: a
+	// repeated call may have another one, even one in the past.
 	OperationID string `json:"operation_id,omitempty"`
 }
 

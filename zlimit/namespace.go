@@ -33,14 +33,14 @@ type NamespaceStatus string
 // The statuses, in the order in which a namespace goes through them.
 const (
 	NamespaceActive  NamespaceStatus = "active"
-	NamespaceDeleted NamespaceStatus = "deleted" // its name was taken away
+	NamespaceDeleted NamespaceStatus = "deleted" // its name was removed
 	NamespacePurging NamespaceStatus = "purging" // its items are being deleted, or were when a purge ended too early
 )
 
 // A Namespace is a separate part of a table.
 type Namespace struct {
 	ID        string          `json:"id"`   // opaque
-	Name      string          `json:"name"` // the name that it has, or had
+	Name      string          `json:"name"` // the current or former name
 	Status    NamespaceStatus `json:"status"`
 	CreatedAt time.Time       `json:"created_at,omitzero"`
 	DeletedAt time.Time       `json:"deleted_at,omitzero"` // zero for an active one

@@ -26,10 +26,10 @@ type Event struct {
 	Resource string        `json:"resource,omitempty"`
 	// Lease numbers the leases of a process, from 1: that of a decision, and of its settlement. It is 0 without a lease.
 	Lease uint64 `json:"lease,omitempty"`
-	// LeaseID identifies the lease of a decision and of its settlement, in all processes: also if another one settles it by
+	// LeaseID identifies the lease of a decision and of its settlement in all processes, even if another process settles it by
 	// [RateLimiter.Settle]. Calls with one [Request.ID] have one lease. It is "" without a lease.
 	LeaseID string `json:"lease_id,omitempty"`
-	// Wait is how long an admitted request has yet to wait for its tokens; 0 where they are there.
+	// Wait is how long an admitted request still has to wait for its tokens; 0 if they are available.
 	Wait time.Duration `json:"-"`
 	// Result is the outcome.
 	Result Result `json:"result"`
@@ -40,8 +40,7 @@ type Event struct {
 	Ancestor    int    `json:"ancestor,omitempty"`
 	// Amounts are the amounts asked or corrected, in tokens. They must not be kept or changed.
 	Amounts []Amount `json:"amounts,omitempty"`
-	// Statuses are where the limits stand afterwards, as far as the limiter knows without a call. They must not be kept or
-	// changed.
+	// Statuses are the states of the limits afterwards, as far as the limiter knows without a call. They must not be kept or changed.
 	Statuses Statuses `json:"statuses,omitempty"`
 	// ReadUnits and WriteUnits are the capacity units that DynamoDB reports for a call. It reports none for a write whose
 	// condition failed, nor for a canceled transaction, although it charges for both. Embedded stores have none.
@@ -99,7 +98,7 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// A Result says how an [Event] ended. The results are few, so that they can be the attributes of metrics.
+// A Result is the outcome of an [Event]. There are only a few results, so they can be attributes of metrics.
 type Result string
 
 // The results of events.

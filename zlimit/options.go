@@ -174,7 +174,7 @@ func WithDefaultLimits(limits ...Limit) Option {
 // request waits for that read, and is rejected by the last view after seven throttles in a row.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
-// Tuning has the settings that hardly any program changes. A field that is 0 leaves its setting as it is.
+// Tuning has settings that few programs need to change. A field that is 0 keeps the default.
 type Tuning struct {
 	// BucketTTL is how long unused buckets are kept if the limits are not the entity's own, as a multiple of the time
 	// in which they fill up. The default is 7; -1 keeps them forever.

@@ -8,11 +8,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// An UnsupportedError reports stored limits, or a bucket, with an unknown feature of zae-limiter, a program of another
-// language on the same table. Such a request is not admitted, under any failure policy, and nothing is written: neither
-// the level nor a bucket. A lease's correction stays due.
+// An UnsupportedError reports stored limits, or a bucket, with a feature that this version does not know. It was
+// written by zae-limiter, a Python package that uses the same table. No failure policy admits such a request, and
+// nothing is written. A lease stays open for a later Commit.
 //
-// zae-limiter serves such requests. It can also take the feature away, after which this version serves them.
+// zae-limiter serves such requests. Once it has removed the feature, this version serves them too.
 type UnsupportedError struct {
 	Source   Source               `json:"source"` // of the level; "" for a bucket
 	Entity   string               `json:"entity"`
@@ -20,14 +20,14 @@ type UnsupportedError struct {
 	Features []UnsupportedFeature `json:"features"` // at least one
 }
 
-// An UnsupportedFeature is what zae-limiter limits by.
+// An UnsupportedFeature is a feature of zae-limiter that this version does not know.
 type UnsupportedFeature struct {
 	Name      string `json:"name"`      // such as "kill switch"
 	Attribute string `json:"attribute"` // of the item that has it, such as "disabled"
 	Since     string `json:"since"`     // version of zae-limiter that brought it
 }
 
-// Error names the level or the bucket, each feature with an attribute, and the program that knows it.
+// Error names the level or the bucket, each feature with its attribute, and the program that supports it.
 func (e *UnsupportedError) Error() string {
 	var b strings.Builder
 	b.WriteString("zlimit: ")

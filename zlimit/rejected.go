@@ -49,16 +49,17 @@ func WithRejectionReports(r RejectionReports) Option {
 	}
 }
 
-// A Rejection is how often requests of one entity for one resource were rejected by one limit.
+// A Rejection counts the requests of one entity for one resource that one limit rejected.
 type Rejection struct {
 	Entity      string `json:"entity"`
 	Resource    string `json:"resource"`
 	Limit       string `json:"limit"`        // the strictest one that rejected
 	LimitEntity string `json:"limit_entity"` // whose limit it is: the entity itself, or a parent
-	// LimitResource is what that limit is for: the resource itself, or a wider one. Reports of older versions always name the resource itself.
+	// LimitResource is the resource of that limit: the resource itself, or a wider one. Reports of older versions always name the resource
+	// itself.
 	LimitResource string `json:"limit_resource"`
-	// Impossible says that the requests asked for more than the limit can hold, so that they can never be admitted. Reports of older
-	// versions never say so. Possible requests are another Rejection.
+	// Impossible says that the requests were for more than the limit can hold, so they can never be admitted. It is always false in reports
+	// of older versions. Possible requests have a separate Rejection.
 	Impossible bool `json:"impossible,omitempty"`
 	// Count is an estimate. The true number is from AtLeast to AtMost.
 	Count   int64 `json:"count"`
@@ -66,7 +67,7 @@ type Rejection struct {
 	AtMost  int64 `json:"at_most"`
 }
 
-// Rejections are the heaviest rejections of a time.
+// Rejections are the most rejected requests of a range of time.
 type Rejections struct {
 	From     time.Time   `json:"from"`
 	To       time.Time   `json:"to"`
@@ -271,9 +272,9 @@ func (l *RateLimiter) Rejected() Rejections {
 	return m.result(0)
 }
 
-// Rejected returns the heaviest rejections that the processes with [WithRejectionReports] have reported of a range, added up. Reports
-// are up to a minute old. Rejections of other processes are not known. It makes one query for each hour of the range, at half a read
-// unit per 4 KB: two reports or so. It is safe for concurrent use.
+// Rejected returns the most rejected requests of a range, summed over all processes with [WithRejectionReports]. Reports are up to a minute
+// old. Rejections of other processes are not included. It makes one query for each hour of the range, at half a read unit per 4 KB: two
+// reports or so. It is safe for concurrent use.
 func (s *UsageService) Rejected(ctx context.Context, q RejectedQuery) (Rejections, error) {
 	q.complete(s.l.now())
 	sum := rejectionSum{Rejections: Rejections{From: q.From, To: q.To}}
@@ -282,7 +283,7 @@ func (s *UsageService) Rejected(ctx context.Context, q RejectedQuery) (Rejection
 }
 
 // RejectedByMinute is [UsageService.Rejected] for each minute of the range with reports, in the order of time. A report has the rejections
-// of up to a minute, and counts in the one in which its first rejection was.
+// of up to a minute, and counts in the minute of its first rejection.
 func (s *UsageService) RejectedByMinute(ctx context.Context, q RejectedQuery) ([]Rejections, error) {
 	sums := map[time.Time]*rejectionSum{}
 	err := s.reports(ctx, &q, func(minute time.Time, total int64, entries reportEntries) {

@@ -11,20 +11,19 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// A Resource is something that requests consume, such as a model. The record of a resource is needed only where it says something.
+// A Resource is something that requests consume, such as a model. It needs a record only if a field besides ID is set.
 type Resource struct {
 	ID string `json:"id"`
 	// Within is the wider resource, "" for none. A request of the resource is charged to the buckets of both, for those limits that
 	// each of them has: see [Config.Within].
 	Within string `json:"within,omitempty"`
-	// Cascade says whether requests of the resource charge the parents of their entities, see [Config.Cascade]. A level of an entity that
-	// says it comes before. Of wider resources the word of the request's own resource holds.
+	// Cascade says whether requests of the resource charge the parents of their entities, see [Config.Cascade]. A level of the entity takes
+	// precedence. For wider resources, the setting of the request's own resource applies.
 	Cascade CascadePolicy `json:"cascade,omitempty"`
 }
 
-// A ResourceService keeps which resources lie within wider ones, and which of them charge parents. The level of a resource has it, beside
-// the limits: see [Config.Within] and [Config.Cascade].
-// It is safe for concurrent use.
+// A ResourceService stores which resources lie within wider ones, and which of them charge parents. The level of a resource stores this
+// together with the limits: see [Config.Within] and [Config.Cascade]. It is safe for concurrent use.
 type ResourceService struct{ l *RateLimiter }
 
 // Put stores the wider resource of a resource, and whether its requests charge parents. If Within is empty, the resource is part of none.
@@ -68,7 +67,7 @@ func (s *ResourceService) Put(ctx context.Context, r Resource) error {
 	})
 }
 
-// Get returns the stored resource. One of which nothing is stored lies within none. It costs one consistent read.
+// Get returns the stored resource. A resource that is not stored lies within none. It costs one consistent read.
 func (s *ResourceService) Get(ctx context.Context, id string) (Resource, error) {
 	if id == "" {
 		return Resource{}, validateResource(id)
@@ -77,8 +76,8 @@ func (s *ResourceService) Get(ctx context.Context, id string) (Resource, error) 
 	return Resource{id, config.Within, config.Cascade}, err
 }
 
-// List yields the resources of which something is stored, in alphabetical order. It costs a read of their names, and a consistent read of
-// each. An error ends the loop.
+// List yields the stored resources, in alphabetical order. It costs a read of their names, and a consistent read of each. An error ends the
+// loop.
 func (s *ResourceService) List(ctx context.Context) iter.Seq2[Resource, error] {
 	return func(yield func(Resource, error) bool) {
 		for stored, err := range s.l.Limits.List(ctx, LevelQuery{Source: SourceResource}) {

@@ -21,28 +21,29 @@ type Status struct {
 	// Wider counts resources: 0 for a limit of the request's resource, 1 for the one around that, and 2 for the next.
 	Wider int
 	Limit Limit
-	// Window is the limit with the parameters of the window that holds now, nil where its own ones hold: see [Status.Now].
+	// Window is the limit with the parameters of the current window, nil if its own parameters apply: see [Status.Now].
 	Window *Limit
 	// Available is the balance in tokens, rounded down; negative in debt.
 	Available int64
 	// Requested is the amount of the request, in tokens.
 	Requested int64
-	// Kept is the part that the request's priority leaves to others, in tokens, rounded up. The request asks for this
-	// much beside its amount.
+	// Kept is the part that the request's priority leaves to others, in tokens, rounded up. The request needs this much
+	// in addition to its amount.
 	Kept int64
-	// Share is what is left of the part that is guaranteed to the request's priority, in tokens, rounded down: see
-	// [Limit.Share]. A request is admitted where that has its amount, or where the limit has it beside Kept.
+	// Share is the balance of the share that is guaranteed to the request's priority, in tokens, rounded down: see
+	// [Limit.Share]. A request is admitted if the share has its amount, or if the limit has it in addition to Kept.
 	Share int64
-	// Exceeded says that it asks for more than is available, or leaves less than Kept.
+	// Exceeded says that the request is for more than is available, or leaves less than Kept.
 	Exceeded bool
 	// ResetsAt is when a quota resets, in UTC. It is the zero time for a limit that refills, and for a closed
 	// session quota: the first request begins a session.
 	ResetsAt time.Time
-	// Granted is what operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds is when that
-	// ends, in UTC; the zero time where the period of a quota ends it.
+	// Granted is the amount that operators have granted beyond the capacity, in tokens, rounded down: see [LimitService.TopUp]. GrantEnds
+	// is when it ends, in UTC; the zero time if it ends with the period of a quota.
 	Granted   int64
 	GrantEnds time.Time
-	// AfterGrant is what a budget has when GrantEnds, if nothing is used until then and it does not reset before, in tokens, rounded down.
+	// AfterGrant is the balance of a budget at GrantEnds if nothing is used until then and it does not reset before, in tokens, rounded
+	// down.
 	AfterGrant int64
 	// Carried is what a quota has carried into its period beyond the capacity, in tokens, rounded down: see [Limit.CarryOver].
 	Carried int64
@@ -51,7 +52,7 @@ type Status struct {
 	// limits is the time after which they all have enough. For slots it is a second, since no process knows when a holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
-	// so much later than from an empty bucket. It is 0 without a debt.
+	// that much later than from an empty bucket. It is 0 without a debt.
 	Queue time.Duration
 	// Foreseen says that a shadow limit would have refused the request, or would refuse it now. Refusals is the number of requests that it
 	// would have refused since the bucket was made. See [Limit.Shadow]. Exceeded is false, and RetryAfter 0, for soft and shadow limits.

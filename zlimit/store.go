@@ -16,10 +16,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/memory"
 )
 
-// A Store is where the state of limiters lives. [SQLite], [Memory] and package
-// [github.com/zlimit/zlimit-go/zlimit/dynamo] make one. It is safe for concurrent
-// use, and several limiters may share it. Its method Close releases everything that the store opened. A client that was
-// passed to dynamo.New stays open.
+// A Store contains the state of limiters. [SQLite], [Memory] and package [github.com/zlimit/zlimit-go/zlimit/dynamo]
+// make one. It is safe for concurrent use, and several limiters may share it. Its method Close releases everything that
+// the store opened. A client that was passed to dynamo.New stays open.
 type Store = store.Handle
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The program must import

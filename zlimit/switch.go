@@ -16,13 +16,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Switch decides whether requests of a level are served. The first level decides that says it, in the order of
+// A Switch decides whether requests of a level are served. The first level with a switch decides, in the order of
 // [Source]: the entity for the resource, the entity, the resource.
 type Switch string
 
 // The values of a [Switch].
 const (
-	SwitchInherit  Switch = ""         // the next level says it; requests are served if none does
+	SwitchInherit  Switch = ""         // the next level decides; requests are served if none does
 	SwitchEnabled  Switch = "enabled"  // requests are served, even if the next level refuses them
 	SwitchDisabled Switch = "disabled" // requests are refused
 	SwitchBypassed Switch = "bypass"   // requests are served and counted, and no limit refuses them
@@ -115,10 +115,10 @@ func deciding(levels []*cachedLevel) (at int, toggle Switch) {
 
 // A SwitchReport is the progress of a change that takes effect immediately: a switch, or a move of an entity.
 type SwitchReport struct {
-	// Buckets is the number of items of buckets for which the change holds by now, in every process: this call or one
-	// before has marked them.
+	// Buckets is the number of items of buckets for which the change is in effect in every process: this call or an
+	// earlier one has marked them.
 	Buckets int `json:"buckets"`
-	// Everywhere is when the change holds for all buckets, also for those that a process with the former config makes meanwhile.
+	// Everywhere is when the change is in effect for all buckets, even for buckets that a process with the former config creates meanwhile.
 	Everywhere time.Time `json:"everywhere"`
 }
 

@@ -24,7 +24,7 @@ func (s Status) String() string {
 		s.Entity, s.Resource, s.Limit.Name, amountText(s.Limit.Name, s.Available), amountText(s.Limit.Name, s.Now().Capacity))
 }
 
-// String returns where the limits stand, one after the other, as [Status.String] does.
+// String returns the state of each limit, as [Status.String] does.
 func (s Statuses) String() string {
 	texts := make([]string, len(s))
 	for i := range s {

@@ -23,7 +23,7 @@ const (
 	GapSkipped   GapKind = "skipped"   // a change could not be applied and was left out, see [aggregator.WithSkipping]
 )
 
-// A UsageGap is a time of which consumption may be missing permanently.
+// A UsageGap is a period whose consumption may be missing permanently.
 type UsageGap struct {
 	Kind GapKind   `json:"kind"`
 	From time.Time `json:"from"`

@@ -8,9 +8,9 @@ import (
 )
 
 // A Summary is the sum of the snapshots of a query. Its windows are those with consumption. Snapshots of the same
-// window, of several entities or resources, count as one. A sum over all entities of a resource has the own consumption
-// of each, so a request counts once, with any parents. So does a sum over all resources of an entity: it leaves out
-// charges to wider resources. See [Snapshot.Counted].
+// window, of several entities or resources, count as one window. A sum over all entities of a resource adds up the own
+// consumption of each, so a request counts once, whatever its parents. It also counts once in a sum over all resources
+// of an entity, which excludes charges to wider resources. See [Snapshot.Counted].
 type Summary struct {
 	Window  Window       `json:"window"`
 	From    time.Time    `json:"from,omitzero"` // the start of the first window; zero when there is none

@@ -16,18 +16,18 @@ import (
 // see [Limit.Share].
 const Version = "0.17.1"
 
-// A VersionError reports a table that this client may not use. The major version of its layout is another one, it
-// asks for a later client, or a migration has closed it. Nothing was read from the table but its version.
+// A VersionError reports a table that this client may not use: its layout has another major version, it requires a
+// later client, or a migration has closed it. Only the version of the table was read.
 type VersionError struct {
 	Schema    string `json:"schema"`     // version of the table's layout
 	ClientMin string `json:"client_min"` // version of the oldest client that may use the table
 	Client    string `json:"client"`     // [Version]
 }
 
-// Migrating reports whether a migration has closed the table, which opens it again when it is finished.
+// Migrating reports whether a migration has closed the table. The migration opens it again when it is finished.
 func (e *VersionError) Migrating() bool { return e.ClientMin == layout.Migrating }
 
-// Error says which of them it is.
+// Error says which of these it is.
 func (e *VersionError) Error() string {
 	if e.Migrating() {
 		return "zlimit: the table is closed by a copy or a migration that is not finished; zlimit copy status or zlimit migrate status shows its progress"

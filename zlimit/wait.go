@@ -21,9 +21,9 @@ type waiting struct {
 // MaxWait bounds how long a request waits for its tokens, in whole milliseconds. With 0 it does not wait. A negative time is a
 // [*ValidationError].
 //
-// MaxWait also bounds the depth of a bucket's queue: D is the inflow of a limit in that time. A request for many tokens
-// beside small ones of the same MaxWait finds the queue full nearly always. It gets its turn with a MaxWait that is
-// longer by the time in which its tokens flow in.
+// MaxWait also bounds the depth of a bucket's queue, to the refill of a limit in that time. A request for many tokens
+// among small ones of the same MaxWait finds the queue full nearly always. To get a place, it needs a MaxWait that is
+// longer by the time it takes to refill its tokens.
 func MaxWait(d time.Duration) WaitOption {
 	return func(w *waiting) { w.longest, w.bounded = d, true }
 }
@@ -84,8 +84,8 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // In an outage the failure policy decides, as for Acquire. After an unknown outcome, an allowed request sleeps until the queue ahead of it
 // is empty, and is [Lease.Degraded]. If the store does not answer, it sleeps for as long as it may.
 //
-// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs one more. A caller that
-// sleeps until a quota resets pays for a rejection, and then for Acquire.
+// Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs one more write. A caller
+// that sleeps until a quota resets costs a rejection, and then an Acquire.
 func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
 	if l.closed.Load() || !l.engine.Begin() {
 		return nil, ErrClosed
@@ -211,8 +211,8 @@ func (l *RateLimiter) remaining(lease *Lease) time.Duration {
 	return max(l.engine.Waits.Remaining(&lease.receipt), 0)
 }
 
-// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use. Its zero value
-// answers like a lease that is settled.
+// A Reservation holds the tokens of an admitted request, which may not be available yet. It is safe for concurrent use. Its zero value
+// behaves like a settled lease.
 type Reservation struct {
 	lease *Lease
 	op    string
@@ -228,10 +228,10 @@ func (r *Reservation) Due() time.Time {
 	return l.options.clock().Add(l.engine.Waits.Remaining(&r.lease.receipt))
 }
 
-// Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it
-// sleeps, with the same errors. It costs nothing unless limits were changed meanwhile. Then it costs one read, half a
-// unit for each 4 KB of the bucket, or a unit if it is consistent. After [Reservation.Cancel], or once the lease is
-// settled, it returns [ErrLeaseClosed].
+// Wait sleeps until the tokens are available, and returns their lease. It sleeps like [RateLimiter.Wait], with the same
+// errors. It costs nothing unless limits have changed meanwhile. Then it costs one read, of half a unit for each 4 KB
+// of the bucket, or a unit if the read is consistent. After [Reservation.Cancel], or once the lease is settled, it
+// returns [ErrLeaseClosed].
 func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
 	if r.lease == nil {
 		return nil, ErrLeaseClosed

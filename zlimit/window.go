@@ -6,7 +6,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A Window is a length of time that usage is summed up over. Windows follow one another without gaps, and begin on the
+// A Window is a length of time over which usage is summed up. Windows follow one another without gaps, and begin on the
 // hour, at midnight, or on the first of the month, in UTC.
 type Window string
 

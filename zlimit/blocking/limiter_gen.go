@@ -329,7 +329,7 @@ func (l *RateLimiter) AcquireAll(requests []zlimit.Request, opts ...zlimit.WaitO
 // may.
 //
 // Wait costs as much as Acquire, at any length of the queue: one write, or a part of a shared one. Giving up costs one
-// more. A caller that sleeps until a quota resets pays for a rejection, and then for Acquire.
+// more write. A caller that sleeps until a quota resets costs a rejection, and then an Acquire.
 func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

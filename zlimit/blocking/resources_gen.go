@@ -9,9 +9,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A ResourceService keeps which resources lie within wider ones, and which of them charge parents. The level of a
-// resource has it, beside the limits: see [zlimit.Config.Within] and [zlimit.Config.Cascade]. It is safe for concurrent
-// use.
+// A ResourceService stores which resources lie within wider ones, and which of them charge parents. The level of a
+// resource stores this together with the limits: see [zlimit.Config.Within] and [zlimit.Config.Cascade]. It is safe for
+// concurrent use.
 type ResourceService struct {
 	core    *zlimit.ResourceService
 	timeout callTimeout
@@ -46,23 +46,23 @@ func (s *ResourceService) Put(r zlimit.Resource) error {
 	return s.core.Put(ctx, r)
 }
 
-// Get returns the stored resource. One of which nothing is stored lies within none. It costs one consistent read.
+// Get returns the stored resource. A resource that is not stored lies within none. It costs one consistent read.
 func (s *ResourceService) Get(id string) (zlimit.Resource, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Get(ctx, id)
 }
 
-// List returns the resources of which something is stored, in alphabetical order. It costs what a loop over
-// [ResourceService.ListSeq] costs; an error leaves nothing of the list.
+// List returns the stored resources, in alphabetical order. It costs what a loop over [ResourceService.ListSeq] costs;
+// an error leaves nothing of the list.
 func (s *ResourceService) List() ([]zlimit.Resource, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return collect(s.core.List(ctx))
 }
 
-// ListSeq yields the resources of which something is stored, in alphabetical order. It costs a read of their names, and
-// a consistent read of each. An error ends the loop.
+// ListSeq yields the stored resources, in alphabetical order. It costs a read of their names, and a consistent read of
+// each. An error ends the loop.
 func (s *ResourceService) ListSeq() iter.Seq2[zlimit.Resource, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Resource, error] {
 		return s.core.List(ctx)

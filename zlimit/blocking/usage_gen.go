@@ -95,9 +95,9 @@ func (s *UsageService) Coverage(resource string) (zlimit.Coverage, error) {
 }
 
 // Forecast returns when the budgets of an entity for a resource are used up, and the budgets of the parents that it
-// cascades to. The rate is that of the last seven days with usage, and of the last 24 hours if there was none before.
-// If the last four weeks fit better with a rate for each weekday, it is that. It follows from usage, so an aggregator
-// must run. docs/budgets.md has how wrong forecasts are.
+// cascades to. The rate is the average of the last seven days with usage, or of the last 24 hours if there was none
+// before. If separate rates for each weekday fit the last four weeks better, Forecast uses these. It reads usage, so an
+// aggregator must run. docs/budgets.md has the mean error of forecasts.
 //
 // It costs what [RateLimiter.Available] costs, and for each entity the reads of 28 days and 49 hours: some 16 to 20
 // read units. It is safe for concurrent use.
@@ -107,9 +107,9 @@ func (s *UsageService) Forecast(entity, resource string) ([]zlimit.Forecast, err
 	return s.core.Forecast(ctx, entity, resource)
 }
 
-// Rejected returns the heaviest rejections that the processes with [zlimit.WithRejectionReports] have reported of a
-// range, added up. Reports are up to a minute old. Rejections of other processes are not known. It makes one query for
-// each hour of the range, at half a read unit per 4 KB: two reports or so. It is safe for concurrent use.
+// Rejected returns the most rejected requests of a range, summed over all processes with [zlimit.WithRejectionReports].
+// Reports are up to a minute old. Rejections of other processes are not included. It makes one query for each hour of
+// the range, at half a read unit per 4 KB: two reports or so. It is safe for concurrent use.
 func (s *UsageService) Rejected(q zlimit.RejectedQuery) (zlimit.Rejections, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -117,7 +117,7 @@ func (s *UsageService) Rejected(q zlimit.RejectedQuery) (zlimit.Rejections, erro
 }
 
 // RejectedByMinute is [UsageService.Rejected] for each minute of the range with reports, in the order of time. A report
-// has the rejections of up to a minute, and counts in the one in which its first rejection was.
+// has the rejections of up to a minute, and counts in the minute of its first rejection.
 func (s *UsageService) RejectedByMinute(q zlimit.RejectedQuery) ([]zlimit.Rejections, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Reservation holds the tokens of an admitted request, which may not be there yet. It is safe for concurrent use. Its
-// zero value answers like a lease that is settled.
+// A Reservation holds the tokens of an admitted request, which may not be available yet. It is safe for concurrent use.
+// Its zero value behaves like a settled lease.
 type Reservation struct {
 	core    *zlimit.Reservation
 	timeout callTimeout
@@ -21,10 +21,10 @@ func (r *Reservation) Due() time.Time {
 	return r.core.Due()
 }
 
-// Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it
-// sleeps, with the same errors. It costs nothing unless limits were changed meanwhile. Then it costs one read, half a
-// unit for each 4 KB of the bucket, or a unit if it is consistent. After [Reservation.Cancel], or once the lease is
-// settled, it returns [zlimit.ErrLeaseClosed].
+// Wait sleeps until the tokens are available, and returns their lease. It sleeps like [RateLimiter.Wait], with the same
+// errors. It costs nothing unless limits have changed meanwhile. Then it costs one read, of half a unit for each 4 KB
+// of the bucket, or a unit if the read is consistent. After [Reservation.Cancel], or once the lease is settled, it
+// returns [zlimit.ErrLeaseClosed].
 func (r *Reservation) Wait() (*Lease, error) {
 	ctx, cancel := r.timeout.context()
 	defer cancel()
