@@ -16,7 +16,7 @@ type Habit struct {
 	unlike atomic.Uint32 // items that were not written like the last pattern
 }
 
-// relearn is how many items that do not have the pattern come before another pattern is learned.
+// relearn is the number of items unlike the pattern after which another pattern is learned.
 const relearn = 16
 
 // A pattern is an item as text, except its numbers and strings. It is immutable.
