@@ -201,7 +201,7 @@ func TestCosts(t *testing.T) {
 	}
 	acquire(t, l, zlimit.Request{Entity: "key-11", Resource: "busy", Consume: zlimit.Amounts{"rps": 10}})
 	l.Engine().Quiesce()
-	c.sleep(token)
+	c.sleep(token + token/5) // a full limit may lose what flows in during a call
 	acquire(t, other, busy)
 	other.Engine().Quiesce()
 	c.sleep(token)

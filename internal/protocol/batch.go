@@ -11,6 +11,7 @@ import (
 type claim struct {
 	level *level
 	to    *levelReceipt
+	place place
 }
 
 func (c *claim) came() int64 { return c.level.began }
@@ -18,7 +19,7 @@ func (c *claim) came() int64 { return c.level.began }
 // isLike reports whether two claims are by equal limits, with the same of them counted alone. Those with slots share no writes with others,
 // which need no clock.
 func (c *claim) isLike(other *claim) bool {
-	return c.level.limits.sameAs(other.level.limits) && c.level.demand.CountsAlike(&other.level.demand) &&
+	return c.place.shard == other.place.shard && c.place.whole == other.place.whole && c.level.limits.sameAs(other.level.limits) && c.level.demand.CountsAlike(&other.level.demand) &&
 		(len(c.level.demand.Slots()) > 0) == (len(other.level.demand.Slots()) > 0)
 }
 
@@ -45,7 +46,7 @@ var _ writer[*claim] = (*levelTaker)(nil)
 
 // write implements [writer].
 func (tk *levelTaker) write(ctx context.Context, c *claim) error {
-	return tk.takeAlone(ctx, c.level, c.to)
+	return tk.takeAlone(ctx, c.level, c.to, c.place)
 }
 
 // writeTogether takes for waiters of equal limits. Each write serves the waiters whose demands fit into one shard, first come
@@ -53,7 +54,9 @@ func (tk *levelTaker) write(ctx context.Context, c *claim) error {
 // the write had. So does a throttle, if the others fell short of what remained.
 func (tk *levelTaker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
 	var to levelReceipt
-	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
+	p := partyOf(waiters, &to)
+	p.queue = q
+	for len(p.waiters) > 0 {
 		err := tk.takeDirect(ctx, &p)
 		switch {
 		case err == nil:

@@ -23,7 +23,7 @@ func TestBookingsOfOneWrite(t *testing.T) {
 		p := party{to: &to, level: &level{bucket: b, limits: &Limits{}}}
 		for range 3 {
 			one := &level{bucket: b, limits: &Limits{}, demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 10_000}}
-			p.fit = append(p.fit, &waiter[*claim]{job: &claim{one, new(levelReceipt)}})
+			p.fit = append(p.fit, &waiter[*claim]{job: &claim{level: one, to: new(levelReceipt)}})
 		}
 		p.asks = demandsOf(p.fit)
 		p.demand = bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 3000}}, Wait: 10_000}

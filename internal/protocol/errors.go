@@ -116,6 +116,7 @@ func (e *CrowdedError) Error() string {
 // Outcomes that an engine handles itself.
 var (
 	errShort     = errors.New("a shard falls short")          // of the demand, as seen since the request came
+	errElsewhere = errors.New("this shard falls short")       // of those who came for it; another one may have what they ask for
 	errNoShard   = errors.New("no such shard")                // it was merged, or split: the lot has another one
 	errOutdated  = errors.New("the limits changed")           // so that the level has to be built again
 	errUnaligned = errors.New("the shards change together")   // they have other limits than the level, or open a session

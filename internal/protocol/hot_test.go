@@ -436,7 +436,7 @@ func TestRequestsUnderWay(t *testing.T) {
 		return e.Take(t.Context(), &r, new(Receipt))
 	}
 	under := []bucket.Amount{{Limit: "rpm", Tokens: 95 * millis}}
-	s.traffic.begins(under)
+	s.traffic.pending.begins(under)
 	var rejected *RejectedError
 	if err := take(10); !errors.As(err, &rejected) || calls > 0 {
 		t.Fatalf("beside requests for 95 of 100 tokens, Take() of 10 = %v after %d calls, want a rejection without any", err, calls)
@@ -445,18 +445,18 @@ func TestRequestsUnderWay(t *testing.T) {
 		t.Errorf("the rejection tells %+v, want 5 tokens and a wait of 5 ms", s)
 	}
 	more := []bucket.Amount{{Limit: "rpm", Tokens: 300 * millis}} // most of which are not there
-	s.traffic.begins(more)
+	s.traffic.pending.begins(more)
 	if err := take(10); !errors.As(err, &rejected) || calls > 0 {
 		t.Fatalf("beside requests for 395 of 100 tokens, Take() of 10 = %v after %d calls, want a rejection without any", err, calls)
 	}
 	if s := rejected.Levels[0].Statuses[0]; !s.Short || s.Available != 0 || s.Wait != 10 {
 		t.Errorf("beside requests for more than there is, the rejection tells %+v, want no tokens and a wait of 10 ms", s)
 	}
-	s.traffic.ends(more)
+	s.traffic.pending.ends(more)
 	if err := take(5); err != nil || calls != 1 {
 		t.Errorf("Take() of the other 5 = %v after %d calls, want none and one", err, calls)
 	}
-	s.traffic.ends(under)
+	s.traffic.pending.ends(under)
 	if err := take(90); err != nil || calls != 2 {
 		t.Errorf("after the others were refused, Take() of 90 = %v after %d calls, want none and two", err, calls)
 	}

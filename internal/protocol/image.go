@@ -56,6 +56,7 @@ type shard struct {
 	reader layout.BucketReader
 	lives  atomic.Pointer[lives] // of the limits of a recent image; nil at first
 	queue  queue[*payment]       // of settlements that share a write
+	takes  *queue[*claim]        // of takes that share a write to this shard; nil for the first one, which has that of the bucket
 
 	image     atomic.Pointer[image]        // the item as last seen; nil when never
 	looking   atomic.Pointer[table.Shared] // the look that is under way; nil for none
@@ -115,6 +116,11 @@ func newBucket(ns, entity, resource string) *Bucket {
 func (b *Bucket) newShard(number int) *shard {
 	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
 	s := &shard{BucketKey: k, bucket: b, key: k.Key(), queue: newQueue[*payment](b, true), turn: make(chan struct{}, 1)}
+	if number > 0 {
+		takes := newQueue[*claim](b, false)
+		takes.pace = b.queue.pace
+		s.takes = &takes
+	}
 	s.reader.Init(k, s.key)
 	return s
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -89,14 +90,30 @@ func (l *level) held() *bucket.Demand {
 // takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
 // the store names the key as its reason, and others take the little that flows in.
 func (tk *levelTaker) takePatiently(ctx context.Context, l *level, to *levelReceipt) error {
-	if short := tk.outOfRation(l); short != nil {
-		return short
+	for again := 0; ; again++ {
+		at := tk.place(l, again > 0)
+		if at.short != nil {
+			return at.short
+		}
+		at.whole = at.whole || again >= maxDraws
+		if err := tk.takePlaced(ctx, l, to, at); !errors.Is(err, errElsewhere) {
+			return err
+		}
 	}
+}
+
+// takePlaced takes the demand of a level from the place that was chosen for it, and waits where the store throttles it. It returns
+// errElsewhere if the request is to choose again.
+func (tk *levelTaker) takePlaced(ctx context.Context, l *level, to *levelReceipt, at place) error {
 	defer tk.begins(l)()
 	if tk.options.WritesAtOnce == 0 || l.bucket.stall.over.Load() != 0 && table.IsWithheld(ctx) {
-		return tk.takeAlone(ctx, l, to)
+		return tk.takeAlone(ctx, l, to, place{whole: true})
 	}
-	err := tk.shared.patiently(ctx, &l.bucket.queue, l.demand.Waits(), func() error { return tk.takeInTurn(ctx, l, to) })
+	if at.shard != nil {
+		at.shard.traffic.placed.begins(l.demand.Amounts)
+		defer at.shard.traffic.placed.ends(l.demand.Amounts)
+	}
+	err := tk.shared.patiently(ctx, &l.bucket.queue, l.demand.Waits(), func() error { return tk.takeInTurn(ctx, l, to, at) })
 	if err != nil && isHotKey(err) && tk.isExhausted(l) {
 		return ErrContended
 	}
@@ -120,11 +137,14 @@ func (tk *levelTaker) isScarce(l *level) bool {
 
 // takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
 // takes no call does not wait for the turn of one.
-func (tk *levelTaker) takeInTurn(ctx context.Context, l *level, to *levelReceipt) error {
+func (tk *levelTaker) takeInTurn(ctx context.Context, l *level, to *levelReceipt, at place) error {
 	q := &l.bucket.queue
+	if at.shard != nil && at.shard.takes != nil {
+		q = at.shard.takes
+	}
 	if round, ok := q.begin(tk.core); ok {
 		defer tk.shared.finish(ctx, q, round)
-		return tk.takeAlone(ctx, l, to)
+		return tk.takeAlone(ctx, l, to, at)
 	}
 	if q.pace.isClosed(tk.core) && tk.judge.isShort(l) {
 		return errShort
@@ -132,7 +152,7 @@ func (tk *levelTaker) takeInTurn(ctx context.Context, l *level, to *levelReceipt
 	if l.work != nil { // a caller that gives up leaves the level to the write
 		l.work.kept, l.work = true, nil
 	}
-	return tk.shared.await(ctx, q, &claim{l, to})
+	return tk.shared.await(ctx, q, &claim{l, to, at})
 }
 
 // A work is the memory of a request: of its level, if it has one, and of a write of its own. It is reused.
@@ -157,14 +177,14 @@ func (w *work) recycle() {
 }
 
 // takeAlone takes the demand of a level for a single caller.
-func (tk *levelTaker) takeAlone(ctx context.Context, l *level, to *levelReceipt) error {
+func (tk *levelTaker) takeAlone(ctx context.Context, l *level, to *levelReceipt, at place) error {
 	w := l.work
 	if w == nil {
 		w = works.Get().(*work)
 		defer w.recycle()
 	}
 	p := &w.party
-	*p = party{level: l, to: to, plan: &w.plan}
+	*p = party{level: l, to: to, plan: &w.plan, place: at}
 	if err := tk.takeDirect(ctx, p); err != nil || p.taken == nil {
 		return err
 	}
@@ -201,18 +221,17 @@ func (tk *levelTaker) takeAnywhere(ctx context.Context, p *party) error {
 		if p.short.whole && tk.goesByShare(p) {
 			return p.proof()
 		}
-		s := tk.roomier(p)
-		p.last = nil
-		if p.bucket.isSplit() && !tk.isStrained(p.bucket) && !p.bucket.isUsedUp() && tk.isUneven(p.level, s) {
-			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
-				return err
-			}
+		s, done, err := tk.evenShard(ctx, p)
+		if done || err != nil {
+			return err
 		}
-		err := tk.takeFromShard(ctx, p, s)
+		err = tk.takeFromShard(ctx, p, s)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, errNoShard):
+		case errors.Is(err, errShort) && p.choosesAgain():
+			return errElsewhere
 		case errors.Is(err, errShort) && attempt < maxDraws && (tk.redraws(p) || tk.redirects(p)):
 		case errors.Is(err, errShort) && tk.areShort(p):
 			return p.proof()
@@ -223,6 +242,50 @@ func (tk *levelTaker) takeAnywhere(ctx context.Context, p *party) error {
 		}
 	}
 	return ErrContended
+}
+
+// evenShard returns the shard that a party takes from: the one that it has chosen, and otherwise the one that it last took from, or that of
+// its lot. Another one that has more takes its place for callers that wait, in a bucket that is used up, and for a small demand that would
+// leave the shards uneven. A large demand is taken from all shards then, and is done.
+func (tk *levelTaker) evenShard(ctx context.Context, p *party) (s *shard, done bool, err error) {
+	s, p.last = p.last, nil
+	if s == nil {
+		p.lot = cmp.Or(p.lot, p.place.lot)
+		s = tk.items.draw(p.bucket, &p.lot)
+	}
+	switch {
+	case !p.bucket.isSplit() || p.place.shard != nil:
+	case p.demand.Waits(), p.bucket.isUsedUp():
+		return tk.roomier(p, s), false, nil
+	case tk.isStrained(p.bucket), !tk.isUneven(p.level, s):
+	case p.isSmallFor(s):
+		return tk.roomier(p, s), false, nil
+	default:
+		done, err = tk.takeEvenly(ctx, p.level, p.to)
+	}
+	return s, done, err
+}
+
+// roomier returns a shard, or another one that is drawn if that has more, as both were last seen. So the shards stay even without a call.
+func (tk *levelTaker) roomier(p *party, s *shard) *shard {
+	var lot lot
+	other := tk.items.draw(p.bucket, &lot)
+	i, j := s.image.Load(), other.image.Load()
+	if i == nil || j == nil || !i.exists || !j.exists {
+		return s
+	}
+	states := []*bucket.State{&s.traffic.placed.less(i).State, &other.traffic.placed.less(j).State}
+	if at, ok := p.limits.Config.Roomiest(states, p.next(), tk.now()); ok && at == 1 {
+		p.lot = lot
+		return other
+	}
+	return s
+}
+
+// choosesAgain reports whether those who fall short of a shard choose another place: all who have chosen it, and those who share a write in a
+// split bucket that turns out to be used up.
+func (p *party) choosesAgain() bool {
+	return p.bucket.isSplit() && !p.place.whole && (p.place.shard != nil || len(p.waiters) > 0 && p.bucket.isUsedUp())
 }
 
 // redraws draws another shard for a party that found one short, if two such shards decide that it falls short.
@@ -244,40 +307,6 @@ func (tk *levelTaker) takeFromAll(ctx context.Context, p *party, unaligned bool)
 		return p.proof() // requests for the bucket keep its keys throttled: that is no outage
 	}
 	return err
-}
-
-// roomier returns the shard that a party last took from, or that of its lot. For callers that wait, and in a bucket that is used up, it
-// returns the shard of another lot if that has more left, so the queues of shards have similar lengths. Where the shards are served side by
-// side, it returns one that fewer writes of this process are on the way to. This costs no call, since it uses images of any age: queues that
-// matter are longer than images are old.
-func (tk *levelTaker) roomier(p *party) *shard {
-	s := p.last
-	if s == nil {
-		s = tk.items.draw(p.bucket, &p.lot)
-	}
-	if !p.bucket.isSplit() || !p.demand.Waits() && !p.bucket.isUsedUp() {
-		return s
-	}
-	var lot lot
-	other, spreads := tk.items.draw(p.bucket, &lot), s.traffic.pending.writes.Load() > 0 && p.bucket.queue.servesShards(tk.core)
-	for draws := 1; spreads && other == s && draws < maxDraws; draws++ {
-		lot = 0
-		other = tk.items.draw(p.bucket, &lot)
-	}
-	i, j := s.image.Load(), other.image.Load()
-	if i == nil || j == nil || !i.exists || !j.exists {
-		return s
-	}
-	c, now, busier := &p.limits.Config, tk.now(), int32(0)
-	if spreads {
-		busier = s.traffic.pending.writes.Load() - other.traffic.pending.writes.Load()
-	}
-	at, ok := c.Roomiest([]*bucket.State{&i.State, &j.State}, p.next(), now)
-	if ok && (busier == 0 && at == 1 || busier > 0 && c.Covers([]*bucket.State{&j.State}, p.next(), now)) {
-		p.lot = lot
-		return other
-	}
-	return s
 }
 
 // maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails,

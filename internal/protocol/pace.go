@@ -18,6 +18,7 @@ type pace struct {
 	mu        sync.Mutex // guards what follows, and changes of until
 	pause     time.Duration
 	throttled time.Duration // when the pause was that long
+	refusal   error         // the throttle of the last call, which waits for the pace; nil if that was answered
 }
 
 // Bounds limit the pause between two calls, and the time in which a pause halves.
@@ -72,6 +73,20 @@ func (p *pace) ended(c *core) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.renew(c.sinceStart(), c.table.IntN)
+}
+
+// refuses notes the throttle of a call, nil for one that was answered.
+func (p *pace) refuses(throttle error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusal = throttle
+}
+
+// refused returns the throttle of the last call; nil if that was answered.
+func (p *pace) refused() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refusal
 }
 
 // ease shortens the pause of calls that go to some times more keys than before.

@@ -15,20 +15,22 @@ type party struct {
 	to     *levelReceipt // of the last write
 	short  shortage
 
+	queue   *queue[*claim]    // of the callers; nil for a single one
 	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
 	fit     []*waiter[*claim] // the claims that the level is for
 	asks    []*bucket.Demand  // theirs, as the write takes them
-	last    *shard            // taken from last; nil for none
-	lot     lot               // by which the next write finds its shard
-	taken   *takenSlots       // slots taken by the last write; nil for none
-	plan    *bucket.Plan      // memory for its plans; nil for plans that are shared with others
+	place   place
+	last    *shard       // taken from last; nil for none
+	lot     lot          // by which the next write finds its shard
+	taken   *takenSlots  // slots taken by the last write; nil for none
+	plan    *bucket.Plan // memory for its plans; nil for plans that are shared with others
 
 	judgedAgain bool // by a clock reading later than its arrival
 }
 
 // partyOf returns the party of callers who share writes. The level asks for all of them at first.
 func partyOf(waiters []*waiter[*claim], to *levelReceipt) party {
-	p := party{to: to, waiters: waiters}
+	p := party{to: to, waiters: waiters, place: waiters[0].job.place}
 	p.ask(waiters, demandsOf(waiters))
 	return p
 }
@@ -183,6 +185,20 @@ func (p *party) book() {
 	}
 }
 
+// beyond returns the callers whose demands do not fit beside the last plan. The party is for the others alone from then on.
+func (p *party) beyond() (beyond []*waiter[*claim]) {
+	fit := p.fit
+	for _, w := range p.waiters { // both are in the same order
+		if len(fit) > 0 && w == fit[0] {
+			fit = fit[1:]
+		} else {
+			beyond = append(beyond, w)
+		}
+	}
+	p.waiters = p.fit
+	return beyond
+}
+
 // leave returns those for whom the last write was, who are served. The level asks for the others from then on.
 func (p *party) leave() (served []*waiter[*claim]) {
 	served = p.fit
@@ -247,6 +263,12 @@ func (p *party) proof() error {
 
 // isSmall reports whether the demand of each caller is small beside the shard that was found short last.
 func (p *party) isSmall() bool { return p.short.image != nil && p.areSmall(p.short.image, p.short.at) }
+
+// isSmallFor reports whether the demand of each caller is small beside a shard as it was last seen.
+func (p *party) isSmallFor(s *shard) bool {
+	i := s.image.Load()
+	return i != nil && p.areSmall(i, p.at)
+}
 
 // areSmall reports whether the demand of each caller is small beside a shard at a time. The limits of the shard must be in line with the
 // level.

@@ -90,7 +90,7 @@ func (c *contest) share(t *testing.T, tokens ...int64) (errs []error, receipts [
 	waiters := make([]*waiter[*claim], len(tokens))
 	for i, n := range tokens {
 		l := c.level(t, n)
-		waiters[i] = &waiter[*claim]{job: &claim{&l, &receipts[i]}, done: make(chan error, 1)}
+		waiters[i] = &waiter[*claim]{job: &claim{&l, &receipts[i], place{whole: true}}, done: make(chan error, 1)}
 	}
 	v, err := c.e.aligner.viewInLine(t.Context(), waiters[0].job.level, c.e.looks.seenSince(c.e.NextEpoch())) // the shards as they are
 	if err != nil || len(v.stale) > 0 {
@@ -156,43 +156,50 @@ func TestBatchTakesWhatShardsHave(t *testing.T) {
 	}
 }
 
-// In TestRoomierShard, a party has taken from the first one of two shards. Its next write goes to the one that has more. As long as writes of
-// its process are on the way to the first one, it goes to the other, if that has enough.
-func TestRoomierShard(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		left  []int64
-		busy  [2]int32 // writes on the way to each shard
-		near  bool
-		shard int
-	}{
-		{"the first one has more", []int64{6, 4}, [2]int32{}, false, 0},
-		{"the other one has more", []int64{4, 6}, [2]int32{}, false, 1},
-		{"the first one is busy", []int64{6, 4}, [2]int32{1, 0}, false, 1},
-		{"the other one has more, and is busier", []int64{4, 6}, [2]int32{1, 2}, false, 0},
-		{"the first one is busy, and the other one has too little", []int64{6, 2}, [2]int32{1, 0}, false, 0},
-		{"the first one is busy, and calls are short", []int64{6, 4}, [2]int32{1, 0}, true, 0},
-	} {
-		inContest(t, 2, daily, func(t *testing.T, c *contest) {
-			c.leave(t, test.left...)
-			l := c.level(t, 3)
-			if _, err := c.e.aligner.viewInLine(t.Context(), &l, c.e.looks.seenSince(c.e.NextEpoch())); err != nil {
-				t.Fatalf("the shards cannot be read: %v", err)
+// In TestBeyondDoNotWait, others come first for a part of what six callers share. Those who fall short of the image that came back are rejected
+// before the next write for the others is sent.
+func TestBeyondDoNotWait(t *testing.T) {
+	inContest(t, 1, daily, func(t *testing.T, c *contest) {
+		waiters, receipts := make([]*waiter[*claim], 6), make([]levelReceipt, 6)
+		for i := range waiters {
+			l := c.level(t, 1)
+			waiters[i] = &waiter[*claim]{job: &claim{level: &l, to: &receipts[i]}, done: make(chan error, 1)}
+		}
+		decided := func() (n int) {
+			for _, w := range waiters {
+				n += len(w.done)
 			}
-			if c.e.core.options.RejectionAge = -1; test.near { // images are too old as soon as they are there
-				c.e.core.options.RejectionAge = time.Hour
+			return n
+		}
+		b := waiters[0].job.level.bucket
+		b.shard(0).traffic.fellShort(100)
+		first, taking := true, false
+		c.onWrite(func([]store.Write) error {
+			switch {
+			case taking: // the other process
+			case first:
+				first, taking = false, true
+				c.leave(t, 3)
+				taking = false
+			case decided() == 0:
+				t.Error("those who fall short wait for the write of the others")
 			}
-			first := l.bucket.shard(0)
-			first.traffic.fellShort(100)
-			for number, busy := range test.busy {
-				l.bucket.shard(number).traffic.pending.writes.Add(busy)
-			}
-			c.draws.Store(0) // the next one is of the other shard
-			if s := c.e.taker.roomier(&party{level: &l, last: first}); s.Shard != test.shard {
-				t.Errorf("%s: the next write goes to shard %d, want %d", test.name, s.Shard, test.shard)
-			}
+			return nil
 		})
-	}
+		c.e.taker.writeTogether(t.Context(), &b.queue, waiters)
+		admitted := 0
+		for i, w := range waiters {
+			switch err := <-w.done; {
+			case err == nil:
+				admitted++
+			case !errors.Is(err, errShort):
+				t.Errorf("caller %d: %v, want it to fall short", i, err)
+			}
+		}
+		if admitted != 3 {
+			t.Errorf("%d callers are admitted, want 3", admitted)
+		}
+	})
 }
 
 // In TestRejectedByShares, tokens flow in during each call, which another process takes immediately. No view shows all shards exhausted,

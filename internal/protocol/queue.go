@@ -22,11 +22,10 @@ type queue[T job[T]] struct {
 	moved   time.Duration // when one of them last began or ended, since the engine was made
 	watch   *time.Timer   // while callers wait: ends a round of writes that take long
 	alone   int           // writes under way, each of one caller
-	servers int           // goroutines that write for those who wait
+	served  bool          // a goroutine writes for those who wait
 	crowded bool          // the last shared write was of enough callers that one write under way suffices
 	waiting []*waiter[T]  // in the order in which their requests came
-	pace    pace          // of writes
-	refusal error         // the throttle of the last write, which waits for the pace; nil if that was answered
+	pace    *pace         // of writes
 }
 
 // A job is the order of a caller: a [*claim] or a [*payment].
@@ -48,7 +47,7 @@ type writer[T job[T]] interface {
 }
 
 func newQueue[T job[T]](b *Bucket, settling bool) queue[T] {
-	return queue[T]{bucket: b, settling: settling, pace: pace{bounds: &ofWrites}}
+	return queue[T]{bucket: b, settling: settling, pace: &pace{bounds: &ofWrites}}
 }
 
 // crowdCallers is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
@@ -69,6 +68,9 @@ func (b *Bucket) Waiting() (waiting int) {
 	for _, s := range *b.shards.Load() {
 		if s != nil {
 			waiting += s.queue.length()
+			if s.takes != nil {
+				waiting += s.takes.length()
+			}
 		}
 	}
 	return waiting
@@ -88,15 +90,19 @@ func (q *queue[T]) begin(c *core) (round int, ok bool) {
 }
 
 // mayBegin is begin for a queue that is locked. If the store has recently throttled writes, one is under way at a time, and else as many as
-// the option allows, or one for each shard.
+// the option allows. The shards of a bucket that is used up share that number.
 func (q *queue[T]) mayBegin(c *core) bool {
 	most := c.options.WritesAtOnce
 	if q.crowded || q.pace.isStrained(c) {
 		most = 1
-	} else if q.servesShards(c) {
-		most = min(most, q.bucket.shardCount())
+	} else if q.bucket.isSplit() && q.bucket.isUsedUp() {
+		most = max(1, most/q.bucket.shardCount())
 	}
-	if len(q.waiting) > 0 || q.alone+q.servers >= most || q.pace.isClosed(c) {
+	under := q.alone
+	if q.served {
+		under++
+	}
+	if len(q.waiting) > 0 || under >= most || q.pace.isClosed(c) {
 		return false
 	}
 	q.alone++
@@ -127,8 +133,8 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to role, round int) {
 	}
 	q.waiting = slices.Insert(q.waiting, at, w)
 	switch {
-	case q.alone == 0 && q.servers == 0, q.needsServer(c):
-		q.servers++
+	case q.alone == 0 && !q.served:
+		q.served = true
 		q.moved = c.sinceStart()
 		return toServe, q.round
 	case q.watch == nil:
@@ -137,23 +143,6 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to role, round int) {
 		return toWait, q.round
 	}
 }
-
-// needsServer reports whether another goroutine is to write for those who wait. The queue is locked.
-func (q *queue[T]) needsServer(c *core) bool {
-	return q.servers < min(q.bucket.shardCount(), c.options.WritesAtOnce) && !q.pace.isStrained(c) && q.servesShards(c)
-}
-
-// servesShards reports whether a split bucket has one write under way for each shard. In one that is used up, requests try one shard after
-// another until most of them fall short. If that takes longer than an image may reject requests from memory, later requests wait for it,
-// though fresh images of all shards would reject them. So there is a goroutine for each shard. More writes of single requests at the same
-// time would make each other fail.
-func (q *queue[T]) servesShards(c *core) bool {
-	shards := q.bucket.shardCount()
-	return shards > 1 && q.bucket.isUsedUp() && time.Duration(callsPerShard*shards)*c.table.Usual(1) > c.options.RejectionAge
-}
-
-// callsPerShard is the number of calls that a shard takes until it is found short: one to take, and another after a lost race.
-const callsPerShard = 2
 
 // leave lets a waiter give up. It returns false when the outcome is known, or is that of a settlement.
 func (q *queue[T]) leave(w *waiter[T]) bool {
@@ -199,7 +188,7 @@ func (q *queue[T]) endRound(c *core, late time.Duration) (round int, ended bool)
 	}
 	q.unwatch()
 	q.round++
-	q.alone, q.servers, q.moved = 0, 1, c.sinceStart()
+	q.alone, q.served, q.moved = 0, true, c.sinceStart()
 	return q.round, true
 }
 
@@ -221,10 +210,10 @@ func (q *queue[T]) end(c *core, round int) bool {
 	}
 	q.alone--
 	q.moved = c.sinceStart()
-	if q.servers > 0 || len(q.waiting) == 0 {
+	if q.served || len(q.waiting) == 0 {
 		return false
 	}
-	q.servers = 1
+	q.served = true
 	return true
 }
 
@@ -239,8 +228,8 @@ func (q *queue[T]) claim(c *core, round int) (claimed []*waiter[T]) {
 	claimed, q.waiting = alike(q.waiting)
 	q.moved = c.sinceStart()
 	if len(claimed) == 0 {
-		q.servers--
-	} else if q.servers == 1 {
+		q.served = false
+	} else {
 		q.crowded = len(claimed) >= crowdCallers
 	}
 	if len(q.waiting) == 0 {
@@ -282,20 +271,13 @@ func (q *queue[T]) ended(c *core, err error, waits bool) {
 	switch {
 	case err == nil:
 		if q.pace.until.Load() != 0 {
-			q.refuses(nil)
+			q.pace.refuses(nil)
 			q.pace.ended(c)
 		}
 	case q.triesAgain(c, err, waits):
-		q.refuses(err)
+		q.pace.refuses(err)
 		q.pace.throttle(c.sinceStart(), c.table.IntN)
 	}
-}
-
-// refuses notes the throttle of a write, nil for one that was answered.
-func (q *queue[T]) refuses(throttle error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.refusal = throttle
 }
 
 // withdraw lets a waiter leave whose time does not last until the next write, since the store throttled the last one and the pace holds the
@@ -303,11 +285,12 @@ func (q *queue[T]) refuses(throttle error) {
 func (q *queue[T]) withdraw(c *core, w *waiter[T]) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.claimed || q.refusal == nil || !q.pace.isClosed(c) {
+	refusal := q.pace.refused()
+	if w.claimed || refusal == nil || !q.pace.isClosed(c) {
 		return nil
 	}
 	q.drop(w)
-	return q.refusal
+	return refusal
 }
 
 // away is [stall.away] for callers of a queue. A correction has no policy, and waits on.
@@ -436,7 +419,7 @@ func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
 // serveAll writes for those who wait, until the queue is empty.
 func (sh *sharing[T]) serveAll(ctx context.Context, q *queue[T], round int) {
 	for {
-		sh.rest(ctx, &q.pace, 0)
+		sh.rest(ctx, q.pace, 0)
 		waiters := q.claim(sh.core, round)
 		if len(waiters) == 0 {
 			return

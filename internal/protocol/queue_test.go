@@ -40,7 +40,7 @@ func TestPlaces(t *testing.T) {
 	c := coreFor(1)
 	for range 100 {
 		q := newQueue[*claim](busyBucket(), false)
-		q.servers = 1
+		q.served = true
 		order := rand.Perm(20)
 		for _, began := range order {
 			if got, _ := q.join(c, claimOf(&level{began: int64(began)})); got != toWatch {
@@ -90,8 +90,8 @@ func TestOwnWrites(t *testing.T) {
 	if got := q.claim(c, 0); len(got) != crowdCallers || !q.crowded {
 		t.Errorf("claim() = %d callers, want a crowd of %d", len(got), crowdCallers)
 	}
-	if q.end(c, 0) || len(q.claim(c, 0)) > 0 || q.servers > 0 || q.alone != 0 {
-		t.Errorf("the queue is not idle: %d alone, %d servers", q.alone, q.servers)
+	if q.end(c, 0) || len(q.claim(c, 0)) > 0 || q.served || q.alone != 0 {
+		t.Errorf("the queue is not idle: %d alone, served %t", q.alone, q.served)
 	}
 	if !begins(&q, c) || begins(&q, c) {
 		t.Error("after a crowd there is one write at once")
@@ -197,8 +197,8 @@ func TestRoundsOfLateWrites(t *testing.T) {
 		if !ended || second == first || q.watch != nil {
 			t.Fatalf("endRound() = %d, %t after round %d, want a new round", second, ended, first)
 		}
-		if q.end(c, first) || len(q.claim(c, first)) > 0 || q.alone != 0 || q.servers != 1 {
-			t.Errorf("the end of a late write changes the queue: %d alone, %d servers", q.alone, q.servers)
+		if q.end(c, first) || len(q.claim(c, first)) > 0 || q.alone != 0 || !q.served {
+			t.Errorf("the end of a late write changes the queue: %d alone, served %t", q.alone, q.served)
 		}
 		if got := len(q.claim(c, second)); got != 1 {
 			t.Errorf("claim() = %d callers, want 1", got)
@@ -225,7 +225,7 @@ func TestRoundsOfLateWrites(t *testing.T) {
 // In TestBatchesAreOfEqualLimits, callers of two kinds of limits wait. One kind is claimed, and the others wait on in their order.
 func TestBatchesAreOfEqualLimits(t *testing.T) {
 	q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
-	q.servers = 1
+	q.served = true
 	kinds := []*Limits{{}, {Own: true}}
 	for began, kind := range []int{0, 1, 0, 1, 1} {
 		q.join(c, claimOf(&level{limits: kinds[kind], began: int64(began)}))
@@ -241,15 +241,13 @@ func TestBatchesAreOfEqualLimits(t *testing.T) {
 	}
 }
 
-// In TestOwnWritesOfASplitBucket, callers begin writes of their own. Where a bucket that is used up is served by shards, there is one write for
-// each of them.
+// In TestOwnWritesOfASplitBucket, callers begin writes of their own. The shards of a bucket that is used up share the number of them.
 func TestOwnWritesOfASplitBucket(t *testing.T) {
 	for _, test := range []struct {
 		shards, own int
 		usedUp      bool
-	}{{2, 2, true}, {8, 4, true}, {2, 4, false}, {1, 4, true}} {
+	}{{2, 2, true}, {8, 1, true}, {2, 4, false}, {1, 4, true}} {
 		c, b := coreFor(4), newBucket("ns", "hot", "model")
-		c.options.RejectionAge = -1 // images are too old as soon as they are there
 		b.shard(0).image.Store(&image{exists: true, State: bucket.State{Shards: test.shards}})
 		if test.usedUp {
 			b.shard(0).traffic.fellShort(100)
@@ -262,50 +260,6 @@ func TestOwnWritesOfASplitBucket(t *testing.T) {
 		}
 		if own != test.own {
 			t.Errorf("%d shards, used up: %t: %d writes of single callers, want %d", test.shards, test.usedUp, own, test.own)
-		}
-	}
-}
-
-// In TestServersOfASplitBucket, callers join the queue of a bucket while a goroutine serves it. Where the bucket is used up, there is one for
-// each of its shards, and none more.
-func TestServersOfASplitBucket(t *testing.T) {
-	for _, test := range []struct {
-		name                         string
-		shards, writesAtOnce, served int
-		usedUp, strained, near       bool
-	}{
-		{name: "one shard", shards: 1, writesAtOnce: 4, usedUp: true, served: 1},
-		{name: "two shards", shards: 2, writesAtOnce: 4, usedUp: true, served: 2},
-		{name: "more shards than writes at once", shards: 8, writesAtOnce: 4, usedUp: true, served: 4},
-		{name: "tokens for all", shards: 2, writesAtOnce: 4, served: 1},
-		{name: "near", shards: 2, writesAtOnce: 4, usedUp: true, near: true, served: 1},
-		{name: "throttled", shards: 2, writesAtOnce: 4, usedUp: true, strained: true, served: 1},
-	} {
-		c, b := coreFor(test.writesAtOnce), newBucket("ns", "hot", "model")
-		if !test.near {
-			c.options.RejectionAge = -1 // images are too old as soon as they are there
-		}
-		b.shard(0).image.Store(&image{exists: true, State: bucket.State{Shards: test.shards}})
-		if test.usedUp {
-			b.shard(0).traffic.fellShort(100)
-		}
-		q := newQueue[*claim](b, false)
-		if test.strained {
-			q.pace.throttle(c.sinceStart(), c.table.IntN)
-		}
-		q.servers = 1
-		for began := range 20 {
-			l := level{began: int64(began)}
-			q.join(c, claimOf(&l))
-		}
-		if q.servers != test.served {
-			t.Errorf("%s: %d goroutines serve, want %d", test.name, q.servers, test.served)
-		}
-		for range test.served {
-			q.claim(c, 0) // the first one takes all who wait, and the others find none
-		}
-		if q.servers != 1 {
-			t.Errorf("%s: %d goroutines serve after one has claimed all, want 1", test.name, q.servers)
 		}
 	}
 }

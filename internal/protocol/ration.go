@@ -1,9 +1,8 @@
 package protocol
 
 import (
-	"math"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
@@ -41,47 +40,18 @@ func (t *shardTake) ration(i *image) {
 }
 
 // outOfRation returns the shortage of a request that finds nothing left of its process's ration; nil for one that is to be decided by the
-// store. In a split bucket, neither a shard alone has enough, nor do all of them.
+// store.
 func (tk *levelTaker) outOfRation(l *level) error {
-	if !l.bucket.isUsedUp() || l.demand.Empty() {
-		return nil
+	if short := tk.place(l, false).short; short != nil {
+		return short
 	}
-	c, p, first := &l.limits.Config, party{level: l}, &l.bucket.shard(0).traffic
-	var space [4]*bucket.State
-	states, asOf, since := space[:0], int64(math.MaxInt64), int64(math.MaxInt64)
-	var short *shortage
-	decides := false // the store does
-	l.bucket.walk((*shard).last, func(s *shard, i *image) {
-		if decides = decides || i == nil || !i.exists; decides {
-			return
-		}
-		now := tk.items.judgedAt(c, i, l.at)
-		if decides = !tk.items.isRecent(s, i, now) || !c.InLine(&i.State, now) || !l.demand.Waits() && !p.areSmall(i, now); decides {
-			return
-		}
-		short = &shortage{first: s, image: first.less(i), seen: i, at: s.traffic.rationedAt(i, now, l.demand.Waits()), whole: true}
-		decides = c.Covers([]*bucket.State{&short.image.State}, &l.demand, short.at)
-		if len(states) == 0 { // what is under way counts once
-			i = short.image
-		}
-		states, asOf, since = append(states, &i.State), min(asOf, short.at), min(since, i.askedAt)
-	})
-	switch {
-	case decides || short == nil:
-		return nil
-	case len(states) > 1 && c.Covers(states, &l.demand, asOf):
-		return nil
-	case !c.IsTrickle(states, &short.image.State, &l.demand, asOf, since, tk.options.RejectionAge.Milliseconds()):
-		return nil
-	}
-	short.first.traffic.fellShort(1)
-	return short
+	return nil
 }
 
 // begins notes that a request for a bucket is to be decided, and returns the function to be called when it is. Until then, later requests leave
 // to it what it asks for.
 func (tk *levelTaker) begins(l *level) (ended func()) {
-	t := &l.bucket.shard(0).traffic
+	t := &l.bucket.shard(0).traffic.pending
 	if !l.bucket.isUsedUp() {
 		return noTurn
 	}
@@ -135,33 +105,33 @@ func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 // least difference between four processes whose clocks are up to half a second apart.
 const tookWeight = 8
 
-// A pendingTakes has the amounts that requests of this process are about to take of an item. Where one of them does not get its own, others
-// have taken them, or there were none. So a request that comes later counts on what they leave.
+// A pendingTakes has the amounts that requests of this process are about to take. Where one of them does not get its own, others have taken
+// them, or there were none. So a request that comes later counts on what they leave. It is safe for concurrent use.
 type pendingTakes struct {
-	writes   atomic.Int32 // of this process, without a reply yet
+	mu       sync.Mutex
 	requests int
 	amounts  []bucket.Amount
 }
 
 // begins notes that a request is to be decided that asks for amounts.
-func (t *traffic) begins(amounts []bucket.Amount) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pending.requests++
+func (u *pendingTakes) begins(amounts []bucket.Amount) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.requests++
 	for _, a := range amounts {
-		t.pending.add(a.Limit, a.Tokens)
+		u.add(a.Limit, a.Tokens)
 	}
 }
 
 // ends notes that it is decided.
-func (t *traffic) ends(amounts []bucket.Amount) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.pending.requests--; t.pending.requests == 0 {
-		t.pending.amounts = t.pending.amounts[:0]
+func (u *pendingTakes) ends(amounts []bucket.Amount) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.requests--; u.requests == 0 {
+		u.amounts = u.amounts[:0]
 	}
 	for _, a := range amounts {
-		t.pending.add(a.Limit, -a.Tokens)
+		u.add(a.Limit, -a.Tokens)
 	}
 }
 
@@ -175,14 +145,21 @@ func (u *pendingTakes) add(limit string, tokens int64) {
 	}
 }
 
+// any reports whether requests are under way.
+func (u *pendingTakes) any() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.requests > 0
+}
+
 // less returns an image without what is under way.
-func (t *traffic) less(i *image) *image {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.pending.requests == 0 {
+func (u *pendingTakes) less(i *image) *image {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.requests == 0 {
 		return i
 	}
 	less := *i
-	less.State = i.Less(t.pending.amounts)
+	less.State = i.Less(u.amounts)
 	return &less
 }

@@ -122,7 +122,7 @@ func (rf *refunds) repay(ctx context.Context, b *Bucket) {
 	defer cancel()
 	defer context.AfterFunc(rf.background.open, func() { time.AfterFunc(rf.options.SettleLimit, cancel) })() //nolint:contextcheck // it ends with the engine
 	for rest := leastRest; ; rest = min(2*rest, mostRest) {
-		rf.rest(ctx, &b.shard(0).queue.pace, rest)
+		rf.rest(ctx, b.shard(0).queue.pace, rest)
 		isLast := rf.background.open.Err() != nil
 		err := rf.returnDue(ctx, b)
 		if b.pendingRefunds.end(isLast || err != nil && !isRepeatable(err), func(takes uint64) { rf.report(ctx, b, takes, err) }) {

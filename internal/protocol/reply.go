@@ -18,7 +18,7 @@ func (it *items) exchange(ctx context.Context, s *shard, w store.Write, plan *bu
 	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
 	s.traffic.sent()
 	result, err := it.table.Write(ctx, w)
-	s.traffic.pending.writes.Add(-1)
+	s.traffic.writing.Add(-1)
 	it.replied(s, plan, result.Applied, err)
 	switch {
 	case errors.Is(err, store.ErrConflict):
@@ -80,7 +80,7 @@ func (it *items) transact(
 	}
 	done, err = send(ctx, writes)
 	for _, p := range plans {
-		p.shard.traffic.pending.writes.Add(-1)
+		p.shard.traffic.writing.Add(-1)
 		it.replied(p.shard, p.plan, done, err)
 	}
 	if done || IsUnknown(err) {

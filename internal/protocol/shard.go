@@ -54,6 +54,7 @@ func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) err
 			}
 			continue
 		}
+		t.dismiss(ctx, image)
 		from, next, applied, err := t.sendInTurn(ctx, image)
 		if image = from; applied && err == nil && t.slots != nil {
 			if err := t.noteSlots(ctx, image, next); err != nil {
@@ -112,6 +113,25 @@ func (t *shardTake) sendInTurn(ctx context.Context, i *image) (from, next *image
 	}
 	next, applied, err = t.send(ctx, latest)
 	return latest, next, applied, err
+}
+
+// dismiss decides on those who fall short of an image of after their requests came, beside those whom the next write is for. They do not wait
+// for that write, which may lose its race.
+func (t *shardTake) dismiss(ctx context.Context, i *image) {
+	switch {
+	case len(t.fit) == len(t.waiters), t.demand.Waits(), t.rationed, !t.s.traffic.isUsedUp():
+		return
+	case !i.exists, !i.since(t.began), !t.limits.Config.InLine(&i.State, t.at), i.Count() > 1 && !t.choosesAgain():
+		return
+	}
+	t.noteShort(t.s, i, t.asOf)
+	err := t.proof()
+	if i.Count() > 1 {
+		err = errElsewhere
+	}
+	beyond := t.beyond()
+	t.s.traffic.fellShort(len(beyond))
+	t.tk.shared.deliver(ctx, t.queue, beyond, err)
 }
 
 // send sends a plan that was made from an image, see [items.send].

@@ -157,7 +157,7 @@ func (tk *levelTaker) redirects(p *party) bool {
 	states, shards, now := stateSpace[:0], shardSpace[:0], tk.now()
 	p.bucket.walk((*shard).last, func(s *shard, i *image) {
 		if i != nil && i.exists && i != p.short.image && now-i.seenAt < evenTime.Milliseconds() && p.limits.Config.InLine(&i.State, now) {
-			states, shards = append(states, &i.State), append(shards, s)
+			states, shards = append(states, &s.traffic.placed.less(i).State), append(shards, s)
 		}
 	})
 	at, ok := p.limits.Config.Roomiest(states, p.next(), p.at)

@@ -39,7 +39,7 @@ func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *levelReceipt) 
 			defer sk.shared.finish(ctx, q, round)
 			return sk.takeSlotsAlone(ctx, l, to)
 		}
-		return sk.shared.await(ctx, q, &claim{l, to})
+		return sk.shared.await(ctx, q, &claim{level: l, to: to})
 	})
 }
 

@@ -19,8 +19,10 @@ import (
 type traffic struct {
 	mu sync.Mutex
 	tally
-	pending pendingTakes
-	fell    atomic.Bool // requests fell short recently, at least minShort: without them, isUsedUp needs no lock
+	writing atomic.Int32 // writes of this process, without a reply yet
+	pending pendingTakes // of the bucket, where the item is its first
+	placed  pendingTakes // by writes to the item that are under way
+	fell    atomic.Bool  // requests fell short recently, at least minShort: without them, isUsedUp needs no lock
 }
 
 // A tally has the figures of a traffic.
@@ -49,7 +51,7 @@ const halfLifeMS = 1000
 
 // sent notes a write of this process before it is sent.
 func (t *traffic) sent() {
-	t.pending.writes.Add(1)
+	t.writing.Add(1)
 	t.mu.Lock()
 	t.own++
 	t.tries++
@@ -292,7 +294,7 @@ const raceWrites = 0.5
 // race returns what is known of writes that may come before a write that is planned at a time, given how long a call usually takes,
 // milliseconds. The last image is about half a call old when it arrives, and the write takes as long to arrive.
 func (t *traffic) race(now, trip int64) (r bucket.Race) {
-	own := float64(t.pending.writes.Load())
+	own := float64(t.writing.Load())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rate := t.perMillisecond()

@@ -1,0 +1,158 @@
+package protocol
+
+import (
+	"math"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A place is where a request turns to in a bucket.
+//
+// In a split bucket that is used up, each shard serves requests as an unsplit bucket does. A request chooses a shard, shares a write to it
+// with others, and learns from the reply. What requests of this process are about to take of a shard counts as taken, so they spread over
+// the shards as the tokens do. A request that falls short there chooses again.
+type place struct {
+	shard *shard    // nil for any
+	lot   lot       // of the shard, also when it has split meanwhile; 0 for any
+	short *shortage // of a request that is out of its process's ration; nil for one that the store decides
+	whole bool      // no shard covers the request: all shards are looked at together
+}
+
+// place returns where a request turns to. It may have found shards short before.
+func (tk *levelTaker) place(l *level, again bool) place {
+	usedUp, split := l.bucket.isUsedUp(), l.bucket.isSplit()
+	strained := split && tk.isStrained(l.bucket)
+	if l.demand.Empty() || !usedUp && !(split && !strained && again) {
+		return place{whole: strained}
+	}
+	if split && tk.options.RejectionAge == 0 {
+		return place{whole: again}
+	}
+	p := placing{tk: tk, level: l, pending: &l.bucket.shard(0).traffic.pending, usedUp: usedUp, known: true, asOf: math.MaxInt64, since: math.MaxInt64}
+	p.states, p.fit, p.fits = p.stateSpace[:0], p.fitSpace[:0], p.fitsSpace[:0]
+	l.bucket.walk((*shard).last, p.consider)
+	switch {
+	case p.isOut():
+		short := p.short
+		short.first.traffic.fellShort(1)
+		return place{short: &short}
+	case !split:
+		return place{}
+	case strained: // writes side by side would prolong that
+		return place{whole: true}
+	case len(p.fit) > 0:
+		return p.roomier()
+	case p.stale > 0:
+		return place{shard: p.unknown, lot: lotOf(p.unknown.Shard)}
+	default:
+		return place{whole: true}
+	}
+}
+
+// A placing looks for the place of a request in the shards of a bucket as they were last seen.
+type placing struct {
+	tk *levelTaker
+	*level
+	pending *pendingTakes // of requests of this process for the bucket
+	usedUp  bool
+
+	states      []*bucket.State // the first one without what is pending, which counts once
+	asOf, since int64
+	known       bool // all shards were seen recently enough to reject the request, and by its limits
+	roomy       bool // a shard covers the request beside all that is pending
+	short       shortage
+
+	fit     []*shard        // cover the request beside what is on the way to them
+	fits    []*bucket.State // theirs
+	unknown *shard          // one of those that were not seen recently, at random
+	stale   int             // how many those are
+
+	stateSpace, fitsSpace [4]*bucket.State
+	fitSpace              [4]*shard
+}
+
+// consider adds a shard as it was last seen. A missing one was split, merged, or lost with its tokens.
+func (p *placing) consider(s *shard, i *image) {
+	c := &p.limits.Config
+	if i == nil {
+		p.known = false
+		p.addStale(s)
+		return
+	}
+	now := int64(0)
+	if i.exists {
+		now = p.tk.items.judgedAt(c, i, p.at)
+	}
+	if !i.exists || !c.InLine(&i.State, now) {
+		p.known = false
+		return
+	}
+	recent := p.tk.items.isRecent(s, i, now)
+	small := p.demand.Waits() || c.IsSmall(&i.State, &p.demand)
+	at := now
+	if recent && small && p.usedUp {
+		at = s.traffic.rationedAt(i, now, p.demand.Waits())
+	}
+	p.known = p.known && (recent || i.since(p.began)) && small
+	less, left := p.pending.less(i), s.traffic.placed.less(i)
+	if p.short.seen == nil || i.askedAt >= p.short.seen.askedAt {
+		p.short = shortage{first: s, image: less, seen: i, at: at, whole: true}
+	}
+	p.roomy = p.roomy || c.Covers([]*bucket.State{&less.State}, &p.demand, at)
+	switch {
+	case c.Covers([]*bucket.State{&left.State}, &p.demand, at):
+		p.fit, p.fits = append(p.fit, s), append(p.fits, &left.State)
+	case !recent && !i.since(p.began):
+		p.addStale(s)
+	}
+	if len(p.states) == 0 {
+		i = less
+	}
+	p.states, p.asOf, p.since = append(p.states, &i.State), min(p.asOf, at), min(p.since, i.askedAt)
+}
+
+func (p *placing) addStale(s *shard) {
+	if p.stale++; p.tk.table.IntN(p.stale) == 0 {
+		p.unknown = s
+	}
+}
+
+// isOut reports whether the request is out of its process's ration, and it is a trickle: pending requests take all that the shards have, or no
+// shard covers the request. The latter counts while others take from the shards. Otherwise all shards are looked at together.
+func (p *placing) isOut() bool {
+	c := &p.limits.Config
+	if !p.usedUp || !p.known || p.roomy {
+		return false
+	}
+	if alone := !p.pending.any() && !p.bucket.isRaced(); (len(p.fit) > 0 || alone) && c.Covers(p.states, &p.demand, p.asOf) {
+		return false
+	}
+	return c.IsTrickle(p.states, &p.short.image.State, &p.demand, p.asOf, p.since, p.tk.options.RejectionAge.Milliseconds())
+}
+
+// roomier returns one of the shards that cover the request: of two, the one that has more. So the queues of shards have similar lengths, and
+// processes that see the same images turn to different shards.
+func (p *placing) roomier() place {
+	one, lot := p.draw()
+	other, otherLot := p.draw()
+	if at, ok := p.limits.Config.Roomiest([]*bucket.State{p.fits[one], p.fits[other]}, &p.demand, p.at); ok && at == 1 {
+		one, lot = other, otherLot
+	}
+	return place{shard: p.fit[one], lot: lot}
+}
+
+// draw returns one of those shards, each as often as its share says, and its lot.
+func (p *placing) draw() (at int, lot lot) {
+	for range maxDraws {
+		lot = 0
+		hash := p.tk.items.hash(&lot)
+		for at, s := range p.fits {
+			if hash%s.Count() == p.fit[at].Shard {
+				return at, lot
+			}
+		}
+	}
+	at = p.tk.table.IntN(len(p.fit))
+	count := p.fits[at].Count()
+	return at, lotOf(p.fit[at].Shard + count*p.tk.table.IntN(1<<16/count))
+}
