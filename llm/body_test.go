@@ -248,10 +248,7 @@ func TestTextOfRequests(t *testing.T) {
 			}
 		}
 		request := map[string]any{"model": "m", "messages": value(0)}
-		body, err := json.Marshal(request)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		body := check.Call(json.Marshal(request)).Must(rt, "json.Marshal()")
 		call, err := llm.Inspect(newRequest(t, chatPath, string(body)))
 		text, opaque := textOf(request, "", false)
 		text -= len("m")

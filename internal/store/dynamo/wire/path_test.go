@@ -142,10 +142,10 @@ func TestSignatures(t *testing.T) {
 		theirs.prepare(t.Context(), model, http.NoBody, int64(len(body)))
 		sum := sha256.Sum256(body)
 		if err := own.sign(t.Context(), p, &credentials, &sum, at); err != nil {
-			r.Fatal(err)
+			r.Fatalf("the signature: %v", err)
 		}
 		if err := v4.NewSigner().SignHTTP(t.Context(), credentials, theirs.request, hex.EncodeToString(sum[:]), "dynamodb", "us-east-1", at); err != nil {
-			r.Fatal(err)
+			r.Fatalf("the signature: %v", err)
 		}
 		if got, want := own.request.Header.Get("Authorization"), theirs.request.Header.Get("Authorization"); got != want {
 			r.Fatalf("Authorization = %s, want %s", got, want)
