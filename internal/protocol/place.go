@@ -22,7 +22,7 @@ type place struct {
 func (tk *levelTaker) place(l *level, again bool) place {
 	usedUp, split := l.bucket.isUsedUp(), l.bucket.isSplit()
 	strained := split && tk.isStrained(l.bucket)
-	if l.demand.Empty() || !usedUp && !(split && !strained && again) {
+	if l.demand.Empty() || !usedUp && (!split || strained || !again) {
 		return place{whole: strained}
 	}
 	if split && tk.options.RejectionAge == 0 {
