@@ -11,7 +11,12 @@ import (
 
 // Waits reports whether a write may leave a debt that callers wait for.
 func (d *Demand) Waits() bool {
-	return d.Wait > 0 || slices.ContainsFunc(d.rest().line, func(one *Demand) bool { return one.Wait > 0 })
+	return d.Wait > 0 || d.beside != nil && d.beside.waits()
+}
+
+// waits is [Demand.Waits] for a write of several demands.
+func (b *beside) waits() bool {
+	return slices.ContainsFunc(b.line, func(one *Demand) bool { return one.Wait > 0 })
 }
 
 // isFloored reports whether a write asks for other balances than its amounts.

@@ -163,6 +163,7 @@ type Call struct {
 	op     *Operation
 	shape  []byte // of each pick the clause, the member, and a zero
 	values []Value
+	others bool // some value may be no number
 
 	shapeSpace  [64]byte // enough for the usual call
 	valuesSpace [12]Value
@@ -179,15 +180,24 @@ func (op *Operation) Call(values ...Value) *Call {
 	c := calls.Get().(*Call)
 	c.op = op
 	c.shape = c.shapeSpace[:0]
-	c.values = append(c.valuesSpace[:0], values...)
+	c.values, c.others = c.valuesSpace[:0], false
+	c.add(values)
 	return c
+}
+
+// add adds values of placeholders.
+func (c *Call) add(values []Value) {
+	for i := range values {
+		c.values = append(c.values, values[i])
+		c.others = c.others || values[i].kind != KindN
+	}
 }
 
 // Pick adds a clause, by its index, for a member of its family ("" when the clause has none), with the values of its
 // placeholders.
 func (c *Call) Pick(clause int, member string, values ...Value) {
 	c.shape = append(append(append(c.shape, byte(clause)), member...), 0) // names hold no zero
-	c.values = append(c.values, values...)
+	c.add(values)
 }
 
 // PickNumbers is [Call.Pick] for placeholders of numbers.
@@ -243,11 +253,10 @@ func (c *Call) Bind() (Bound, error) {
 	if err != nil {
 		return Bound{}, err
 	}
-	numbers, err := t.accept(c.values)
-	if err != nil {
+	if err := t.accept(c.values, !c.others); err != nil {
 		return Bound{}, fmt.Errorf("expr: %s %w", c.op.Name, err)
 	}
-	return Bound{t, c.values, numbers, c}, nil
+	return Bound{t, c.values, !c.others, c}, nil
 }
 
 // template returns the template for the clauses picked.

@@ -19,6 +19,7 @@ type Template struct {
 	update       []step
 	placeholders int
 	takes        []kinds // what each placeholder takes
+	takesNumbers bool    // each one takes a number
 
 	attributes []string // that the template names, each once
 	changes    []string // the names that the update may change
@@ -196,6 +197,7 @@ func (t *Template) infer() error {
 	if i := slices.Index(t.takes, 0); i >= 0 {
 		return fmt.Errorf("does not use placeholder %d", i)
 	}
+	t.takesNumbers = !slices.ContainsFunc(t.takes, func(k kinds) bool { return k&(1<<KindN) == 0 })
 	return nil
 }
 
@@ -221,26 +223,23 @@ func inferTests(tests []test, use func(int, kinds) error) error {
 	return nil
 }
 
-// accept returns an error for values that DynamoDB would refuse as operands of the template, and otherwise whether all of them are numbers.
-func (t *Template) accept(values []Value) (numbers bool, err error) {
+// accept returns an error for values that DynamoDB would refuse as operands of the template, given whether all of them are numbers.
+func (t *Template) accept(values []Value, numbers bool) error {
 	if len(values) != t.placeholders {
-		return false, fmt.Errorf("takes %d values, got %d", t.placeholders, len(values))
+		return fmt.Errorf("takes %d values, got %d", t.placeholders, len(values))
 	}
-	numbers = true
-	takes := t.takes[:len(values)]
+	if numbers && t.takesNumbers { // as mostly
+		return nil
+	}
 	for i := range values {
-		if takes[i]&(1<<KindN) != 0 && values[i].kind == KindN { // as mostly
-			continue
-		}
-		numbers = false
 		if t.takes[i]&(1<<values[i].kind) == 0 {
-			return false, fmt.Errorf("cannot take a value of kind %v in placeholder %d", values[i].kind, i)
+			return fmt.Errorf("cannot take a value of kind %v in placeholder %d", values[i].kind, i)
 		}
 		if values[i].kind == KindSS && len(values[i].Elements()) == 0 {
-			return false, fmt.Errorf("cannot take an empty set in placeholder %d", i)
+			return fmt.Errorf("cannot take an empty set in placeholder %d", i)
 		}
 	}
-	return numbers, nil
+	return nil
 }
 
 func (t *Template) add(where []Condition, update []Action, member string, base int) {

@@ -246,11 +246,11 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 // in parallel. A failure does not cancel calls under way, since their outcomes would then be unknown.
 func (ad *admitter) takeLevels(ctx context.Context, levels []level, receipts []levelReceipt) error {
 	if len(levels) == 1 {
-		errs := [1]error{ad.taker.take(ctx, &levels[0], &receipts[0])}
-		if errors.Is(errs[0], errShort) {
-			return ad.judge.refuse(ctx, levels, errs[:])
+		err := ad.taker.take(ctx, &levels[0], &receipts[0])
+		if err != nil && errors.Is(err, errShort) {
+			return ad.judge.refuse(ctx, levels, []error{err})
 		}
-		return errs[0]
+		return err
 	}
 	if errs, short := ad.taker.areOutOfRation(levels); short {
 		return ad.judge.refuse(ctx, levels, errs)

@@ -168,6 +168,14 @@ func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard
 
 // alignParted brings a bucket in line of which some shards may have former limits. A shard in line would not show that.
 func (al *aligner) alignParted(ctx context.Context, l *level) error {
+	if !l.bucket.parted.Load() { // as mostly
+		return nil
+	}
+	return al.alignPartedOnce(ctx, l)
+}
+
+// alignPartedOnce is [aligner.alignParted], unless another goroutine does it.
+func (al *aligner) alignPartedOnce(ctx context.Context, l *level) error {
 	if !l.bucket.parted.CompareAndSwap(true, false) {
 		return nil
 	}

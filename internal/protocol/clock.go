@@ -81,6 +81,11 @@ func (c *core) follow(s *shard, i *image) int64 {
 	return max(next.by, next.before)
 }
 
+// mayLead reports whether [core.follow] may find a stamp ahead: that of an image is, or one of the bucket was.
+func (s *shard) mayLead(i *image) bool {
+	return i.RefilledAt-i.seenAt >= minAheadMS || s.bucket.following.Load() != nil
+}
+
 // fixes are the items whose refill stamp this process set back recently, in forgotten buckets too. It is safe
 // for concurrent use.
 type fixes struct {
@@ -96,13 +101,13 @@ const maxFixes = 1 << 16
 
 // hasFixed reports whether this process has set back the refill stamp of a shard within fixGap, or may have.
 func (c *core) hasFixed(s *shard) bool {
-	f := &c.fixes
-	until := time.Duration(f.until.Load())
-	if until == 0 { // as in most processes
-		return false
-	}
-	now := c.sinceStart()
-	if now >= until {
+	return c.fixes.until.Load() != 0 && c.hasFixedSome(s) // which few processes have
+}
+
+// hasFixedSome is [core.hasFixed] for a process that has set back some stamp.
+func (c *core) hasFixedSome(s *shard) bool {
+	f, now := &c.fixes, c.sinceStart()
+	if now >= time.Duration(f.until.Load()) {
 		return false
 	}
 	f.mu.RLock()
@@ -111,12 +116,10 @@ func (c *core) hasFixed(s *shard) bool {
 	return ok && now-last < fixGap || now < f.all
 }
 
-// noteStamp notes the refill stamp of a write that was or may have been applied. It notes, too, whether the write
+// noteStamp notes the refill stamp of a write that was or may have been applied, and that was no spend. It notes, too, whether the write
 // set back the stamp of a shard.
 func (c *core) noteStamp(s *shard, plan *bucket.Plan) {
-	if plan.Kind != bucket.Spend {
-		s.wrote.Store(plan.Now)
-	}
+	s.wrote.Store(plan.Now)
 	if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
 		c.fixes.note(s.key.PK, c.sinceStart())
 	}
@@ -140,19 +143,16 @@ func (f *fixes) note(pk string, now time.Duration) {
 	f.at[pk] = now
 }
 
-// compare learns from an image whether another process has set a refill stamp of this one back. Others do that when the
+// compare learns from an image whether another process has set a refill stamp of this one back: the stamp of the image is earlier than the
+// one of the last image that this process left by moving the stamp. Others do that when the
 // stamp is further ahead of their clocks than any correct clock writes it. This clock was ahead by the difference at
 // least when it wrote the stamp. Without this correction a process would move the stamp ahead again, and each time the
 // refill in between would flow in once more.
-func (c *core) compare(s *shard, i *image) {
-	own := s.stamped.Load()
-	if own == nil || !i.exists || !i.since(own.arrived) {
+func (c *core) compare(s *shard, i, own *image) {
+	if !i.since(own.arrived) {
 		return
 	}
 	by := own.RefilledAt - i.RefilledAt
-	if by <= 0 {
-		return
-	}
 	isAnother := i.Writes() <= own.Writes() // item, made after this one was deleted, by a clock that may differ a little
 	if isAnother && by <= c.options.MaxLead.Milliseconds() || !s.stamped.CompareAndSwap(own, nil) {
 		return

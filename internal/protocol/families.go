@@ -32,9 +32,11 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if r.together != nil {
 		return fs.levelsTogether(ctx, r.together, began)
 	}
-	found, err := fs.climbAgain(ctx, r, began, levels)
+	found, err := fs.climb(ctx, r, began, levels)
 	if err != nil {
-		return nil, err
+		if found, err = fs.climbAgain(ctx, r, began, levels, err); err != nil {
+			return nil, err
+		}
 	}
 	if err := checkKnown(r, found); err != nil { // limits as they were moments ago do not refuse a request
 		if err := fs.reread(ctx, r, found); err != nil {
@@ -50,7 +52,9 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	if len(found) > MaxLevels {
 		return nil, &LevelsError{r.Entity, r.Resource, len(found)}
 	}
-	fs.boundWait(found)
+	if r.Wait > 0 {
+		fs.boundWait(found)
+	}
 	return found, nil
 }
 

@@ -46,9 +46,13 @@ func (f *forecast) add(failure error) bool {
 
 // apply makes the levels of a request count what the limits of a forecast would refuse, if they are still shadow limits.
 func (f forecast) apply(levels []level) {
-	if len(f) == 0 {
-		return
+	if len(f) > 0 {
+		f.applyAll(levels)
 	}
+}
+
+// applyAll is [forecast.apply] for a forecast with limits.
+func (f forecast) applyAll(levels []level) {
 	for i := range levels {
 		var limits []string
 		for _, of := range f {

@@ -29,9 +29,9 @@ type parentMove struct {
 // show the change, at any difference between the clocks of operator and reader.
 const readAfter = 10_000
 
-// meet notes the generation of an image.
+// meet notes the generation of an image with notes.
 func (b *Bucket) meet(i *image) {
-	if i.Notes == nil || i.Generation() == 0 && i.Moved() == 0 {
+	if i.Generation() == 0 && i.Moved() == 0 {
 		return
 	}
 	for {
@@ -99,7 +99,7 @@ const disabledFor = time.Second
 // unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where
 // they are refused, also when the store cannot say whether they still are.
 func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began int64) (*image, error) {
-	if i == nil || !i.exists || !i.Disabled {
+	if i == nil || !i.Disabled {
 		return i, nil
 	}
 	age, enabled := lk.now()-i.askedAt, !i.since(lk.enabled.Load())
@@ -117,8 +117,11 @@ func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began i
 
 // isDisabled returns a [*DisabledError] where the first shard of a bucket refuses requests.
 func (lk *looks) isDisabled(ctx context.Context, b *Bucket, began int64) error {
-	first := b.shard(0)
-	_, err := lk.unlessDisabled(ctx, first, first.image.Load(), began)
+	first := b.first.image.Load()
+	if first == nil || !first.Disabled { // as mostly
+		return nil
+	}
+	_, err := lk.unlessDisabled(ctx, b.first, first, began)
 	return err
 }
 

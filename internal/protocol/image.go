@@ -130,6 +130,11 @@ func (b *Bucket) shard(number int) *shard {
 	if number == 0 {
 		return b.first
 	}
+	return b.later(number)
+}
+
+// later is [Bucket.shard] for another one than the first.
+func (b *Bucket) later(number int) *shard {
 	if s := b.known(number); s != nil {
 		return s
 	}
@@ -187,15 +192,21 @@ func (it *items) decode(s *shard, item expr.Item, forms *expr.Forms, by call) (*
 		}
 	}
 	next.Stands = it.hasFixed(s)
-	if ahead := it.follow(s, next); ahead != 0 {
-		next.Change(func(n *bucket.Notes) { n.Ahead = ahead })
+	if s.mayLead(next) {
+		if ahead := it.follow(s, next); ahead != 0 {
+			next.Change(func(n *bucket.Notes) { n.Ahead = ahead })
+		}
 	}
-	s.bucket.meet(next)
+	if next.Notes != nil {
+		s.bucket.meet(next)
+	}
 	next.listed = true
 	if it.table.Partitioned() {
 		next.size, next.listed = int32(min(store.Size(item), math.MaxInt32)), layout.IsListed(item)
 	}
-	it.compare(s, next)
+	if own := s.stamped.Load(); own != nil && own.RefilledAt > next.RefilledAt {
+		it.compare(s, next, own)
+	}
 	return next, nil
 }
 

@@ -48,9 +48,13 @@ func (it *items) unlist(w *store.Write) {
 // listWritten enters an item into the index of its resource after a plan was written to it. It ignores a write that neither
 // refills the item nor leaves it in debt.
 func (ls *lister) listWritten(ctx context.Context, s *shard, i *image, kind bucket.Kind) {
-	if i.listed {
-		return
+	if !i.listed {
+		ls.listUnlisted(ctx, s, i, kind)
 	}
+}
+
+// listUnlisted is [lister.listWritten] for an item that is not in the index.
+func (ls *lister) listUnlisted(ctx context.Context, s *shard, i *image, kind bucket.Kind) {
 	if owes := i.InDebt(i.seenAt); owes || kind != bucket.Spend {
 		ls.list(ctx, s, i, kind == bucket.Create && !owes)
 	}

@@ -9,16 +9,12 @@ import (
 // refused request reads none of them, and an entity without limits has none. So such a refusal from memory is checked once a second, as
 // every other one.
 
-// climbAgain appends the levels of a request. It reads the records of the entities below a parent that refuses requests again, unless they
-// were read a moment ago.
-func (fs *families) climbAgain(ctx context.Context, r *Request, began int64, levels []level) ([]level, error) {
-	found, err := fs.climb(ctx, r, began, levels)
-	if err == nil {
-		return found, nil
-	}
+// climbAgain appends the levels of a request after that failed. It reads the records of the entities below a parent that refuses requests
+// again, unless they were read a moment ago. Otherwise it returns the failure.
+func (fs *families) climbAgain(ctx context.Context, r *Request, began int64, levels []level, failure error) ([]level, error) {
 	var disabled *DisabledError
-	if !errors.As(err, &disabled) || disabled.Entity == r.Entity || !fs.rereadBelow(ctx, r, disabled.Entity) {
-		return found, err
+	if !errors.As(failure, &disabled) || disabled.Entity == r.Entity || !fs.rereadBelow(ctx, r, disabled.Entity) {
+		return nil, failure
 	}
 	return fs.climb(ctx, r, began, levels)
 }

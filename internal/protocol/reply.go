@@ -21,13 +21,14 @@ func (it *items) exchange(ctx context.Context, s *shard, w store.Write, plan *bu
 	s.traffic.writing.Add(-1)
 	it.replied(s, plan, result.Applied, err)
 	switch {
+	case err == nil && result.Applied: // as mostly
+	case err == nil:
+		it.LostRaces.Add(1)
 	case errors.Is(err, store.ErrConflict):
 		it.LostRaces.Add(1)
 		return nil, false, nil
-	case err != nil:
+	default:
 		return nil, false, err
-	case !result.Applied:
-		it.LostRaces.Add(1)
 	}
 	w.Expr.Release()
 	next = it.observe(s, &result, by, known)
@@ -40,7 +41,7 @@ func (it *items) replied(s *shard, plan *bucket.Plan, applied bool, err error) {
 	switch {
 	case !applied && !IsUnknown(err):
 		s.traffic.refused(err == nil)
-	case plan != nil:
+	case plan != nil && plan.Kind != bucket.Spend:
 		it.noteStamp(s, plan)
 	}
 }

@@ -573,6 +573,8 @@ func TestCallsAllocateNothingForABreaker(t *testing.T) {
 // A ready store answers writes immediately.
 type ready struct{ store.Store }
 
+func (ready) Partitioned() bool { return true }
+
 func (ready) Write(context.Context, store.Write) (store.Result, error) {
 	return store.Result{Applied: true}, nil
 }

@@ -18,6 +18,8 @@ type slow struct {
 	takes time.Duration
 }
 
+func (*slow) Partitioned() bool { return true }
+
 func (s *slow) Read(ctx context.Context, _ []store.Key, _ bool) ([]expr.Item, error) {
 	select {
 	case <-time.After(s.takes):

@@ -22,6 +22,7 @@ type Table struct {
 	timeout time.Duration
 	intN    func(int) int
 	direct  bool // calls wait for nothing
+	parted  bool // a single key has a limited write rate
 	tries   tries
 	yield   func(context.Context) error
 	unknown atomic.Uint64
@@ -50,7 +51,8 @@ func New(s store.Store, o Options) *Table {
 	}
 	_, direct := s.(store.Immediate)
 	return &Table{
-		store: s, gate: o.Gate, breaker: o.Breaker, timeout: o.Timeout, intN: o.IntN, direct: direct, tries: newTries(&o), yield: o.Yield,
+		store: s, gate: o.Gate, breaker: o.Breaker, timeout: o.Timeout, intN: o.IntN, direct: direct, parted: s != nil && s.Partitioned(), tries: newTries(&o),
+		yield: o.Yield,
 	}
 }
 
@@ -58,7 +60,7 @@ func New(s store.Store, o Options) *Table {
 func (t *Table) Store() store.Store { return t.store }
 
 // Partitioned reports whether a single key has a limited write rate, so that hot items are worth splitting.
-func (t *Table) Partitioned() bool { return t.store.Partitioned() }
+func (t *Table) Partitioned() bool { return t.parted }
 
 // Immediate reports whether calls wait for nothing.
 func (t *Table) Immediate() bool { return t.direct }

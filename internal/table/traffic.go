@@ -63,6 +63,11 @@ func (t *traffic) forget() {
 
 // isWatched reports whether a call has to be judged.
 func (t *traffic) isWatched() bool {
+	return t.watch.Load() != 0 && t.isDue()
+}
+
+// isDue is [traffic.isWatched] for a store whose calls are perhaps not answered.
+func (t *traffic) isDue() bool {
 	since := t.watch.Load()
 	return since < 0 || since > 0 && t.now()-time.Duration(since) >= t.least/4
 }
