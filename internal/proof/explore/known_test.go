@@ -472,6 +472,13 @@ var known = []showing{
 			{Process: 1, Ops: []Op{take("c", 2)}},
 		},
 	}},
+	{"a request whose caller gives up keeps what it took of one of two levels", "kept", Program{
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 12))}},
+		Faults:  Faults{Fates: []Fate{CancelFirst, CancelAfter}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{take("c", 1), {Kind: Rest, For: 2 * time.Second}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8), Cancel: true}}},
+		},
+	}},
 }
 
 // knownTimed are known programs with limits that reset at times.

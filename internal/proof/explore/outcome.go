@@ -92,7 +92,7 @@ func (w *witness) judgeTake(r *running) {
 	case r.degraded && r.outages == r.returns:
 		w.blame("degraded", "%s: %q is rejected, and admitted uncounted because what it took could not be given back", w.name(r), r.Op)
 	}
-	doubt := !admitted && (r.unknown > 0 || r.returns > 0 || r.Wait > 0) // see judgeWaits
+	doubt := !admitted && (r.unknown > 0 || r.returns > 0 || r.canceled || r.Wait > 0) // see debtors and judgeWaits
 	if w.program.Initial.Coalescing {
 		w.owe(r, admitted)
 		return
@@ -289,14 +289,14 @@ func (w *witness) balance() {
 	}
 }
 
-// owes reports whether a rejected or failed request has tokens still to give back: the store refused them for now, and
-// may take them later.
+// owes reports whether a rejected or failed request has tokens still to give back. Either the store refused them for now, and may take
+// them later, or the caller gave up and did not wait for the writes that give them back.
 func (r *running) owes(at account, gone int) bool { return r.mayOwe(at, gone) && r.unknown == 0 }
 
 // mayOwe is owes also for a request with a write that is unknown, which no one gives back: its other writes may be due.
 func (r *running) mayOwe(at account, gone int) bool {
 	keeps := r.err != nil || r.way != nil && r.net[at] > r.way.asks(&r.Op)[at.entity][at.limit]*1000
-	return r.judged && r.Kind == Take && keeps && r.returns > 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
+	return r.judged && r.Kind == Take && keeps && (r.returns > 0 || r.canceled) && r.net[at] != 0 && gone == r.held[at].born
 }
 
 // debtors reports whether some requests may have still to give something back. Where that is said to be over, it blames those that do.
