@@ -105,7 +105,11 @@ func (tk *levelTaker) takePatiently(ctx context.Context, l *level, to *levelRece
 // takePlaced takes the demand of a level from the place that was chosen for it, and waits where the store throttles it. It returns
 // errElsewhere if the request is to choose again.
 func (tk *levelTaker) takePlaced(ctx context.Context, l *level, to *levelReceipt, at place) error {
-	defer tk.begins(l)()
+	if at.usedUp {
+		pending := &l.bucket.shard(0).traffic.pending
+		pending.begins(l.demand.Amounts)
+		defer pending.ends(l.demand.Amounts)
+	}
 	if tk.options.WritesAtOnce == 0 || l.bucket.stall.over.Load() != 0 && table.IsWithheld(ctx) {
 		return tk.takeAlone(ctx, l, to, place{whole: true})
 	}

@@ -16,13 +16,25 @@ type place struct {
 	lot   lot       // of the shard, also when it has split meanwhile; 0 for any
 	short *shortage // of a request that is out of its process's ration; nil for one that the store decides
 	whole bool      // no shard covers the request: all shards are looked at together
+
+	usedUp bool // later requests leave to this one what it asks for until it is decided
 }
 
 // place returns where a request turns to. It may have found shards short before.
 func (tk *levelTaker) place(l *level, again bool) place {
 	usedUp, split := l.bucket.isUsedUp(), l.bucket.isSplit()
+	if !usedUp && !split {
+		return place{}
+	}
+	at := tk.placeIn(l, usedUp, split, again)
+	at.usedUp = usedUp
+	return at
+}
+
+// placeIn is place for a bucket that is used up, or split.
+func (tk *levelTaker) placeIn(l *level, usedUp, split, again bool) place {
 	strained := split && tk.isStrained(l.bucket)
-	if l.demand.Empty() || !usedUp && (!split || strained || !again) {
+	if l.demand.Empty() || !usedUp && (strained || !again) {
 		return place{whole: strained}
 	}
 	if split && tk.options.RejectionAge == 0 {

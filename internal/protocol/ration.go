@@ -48,17 +48,6 @@ func (tk *levelTaker) outOfRation(l *level) error {
 	return nil
 }
 
-// begins notes that a request for a bucket is to be decided, and returns the function to be called when it is. Until then, later requests leave
-// to it what it asks for.
-func (tk *levelTaker) begins(l *level) (ended func()) {
-	t := &l.bucket.shard(0).traffic.pending
-	if !l.bucket.isUsedUp() {
-		return noTurn
-	}
-	t.begins(l.demand.Amounts)
-	return func() { t.ends(l.demand.Amounts) }
-}
-
 // areOutOfRation returns for each level whether its bucket has nothing left of the process's ration, and whether one has not.
 func (tk *levelTaker) areOutOfRation(levels []level) (errs []error, short bool) {
 	for i := range levels {
