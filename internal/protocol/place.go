@@ -37,9 +37,6 @@ func (tk *levelTaker) placeIn(l *level, usedUp, split, again bool) place {
 	if l.demand.Empty() || !usedUp && (strained || !again) {
 		return place{whole: strained}
 	}
-	if split && tk.options.RejectionAge == 0 {
-		return place{whole: again}
-	}
 	p := placing{tk: tk, level: l, pending: &l.bucket.shard(0).traffic.pending, usedUp: usedUp, known: true, asOf: math.MaxInt64, since: math.MaxInt64}
 	p.states, p.fit, p.fits = p.stateSpace[:0], p.fitSpace[:0], p.fitsSpace[:0]
 	l.bucket.walk((*shard).last, p.consider)
@@ -54,7 +51,7 @@ func (tk *levelTaker) placeIn(l *level, usedUp, split, again bool) place {
 		return place{whole: true}
 	case len(p.fit) > 0:
 		return p.roomier()
-	case p.stale > 0:
+	case p.stale > 0 && p.small && tk.options.RejectionAge > 0: // one that is read first decides only if the others are known
 		return place{shard: p.unknown, lot: lotOf(p.unknown.Shard)}
 	default:
 		return place{whole: true}
@@ -72,6 +69,7 @@ type placing struct {
 	asOf, since int64
 	known       bool // all shards were seen recently enough to reject the request, and by its limits
 	roomy       bool // a shard covers the request beside all that is pending
+	small       bool // the request, beside a shard
 	short       shortage
 
 	fit     []*shard        // cover the request beside what is on the way to them
@@ -100,7 +98,8 @@ func (p *placing) consider(s *shard, i *image) {
 		return
 	}
 	recent := p.tk.items.isRecent(s, i, now)
-	small := p.demand.Waits() || c.IsSmall(&i.State, &p.demand)
+	p.small = c.IsSmall(&i.State, &p.demand)
+	small := p.demand.Waits() || p.small
 	at := now
 	if recent && small && p.usedUp {
 		at = s.traffic.rationedAt(i, now, p.demand.Waits())

@@ -21,6 +21,7 @@ func TestPlacesInShards(t *testing.T) {
 		again    bool
 		aged     time.Duration // the images, when the request came; negative for later ones
 		strained bool
+		exact    bool // without rejections from memory
 		tokens   int64
 		want     int
 	}{
@@ -37,6 +38,9 @@ func TestPlacesInShards(t *testing.T) {
 		{name: "images that are too old, seen since the request came", limit: daily, left: [2]int64{4, 4}, again: true, aged: 2 * time.Second, want: all},
 		{name: "images of after the request came", left: [2]int64{2, 2}, again: true, aged: -10 * time.Millisecond, want: rejected},
 		{name: "more than a trickle", left: [2]int64{300, 299}, tokens: 350, want: all},
+		{name: "no rejections from memory", left: [2]int64{4, 9}, exact: true, want: 1},
+		{name: "no rejections from memory, and neither has enough", left: [2]int64{2, 2}, exact: true, want: all},
+		{name: "images that are too old, for much of a shard", limit: daily, left: [2]int64{4, 4}, tokens: 20, aged: 2 * time.Second, want: all},
 		{name: "throttled", left: [2]int64{9, 9}, strained: true, want: all},
 		{name: "throttled, and out of its ration", left: [2]int64{2, 2}, strained: true, want: rejected},
 	} {
@@ -54,7 +58,9 @@ func TestPlacesInShards(t *testing.T) {
 				if _, err := c.e.aligner.viewInLine(t.Context(), &l, c.e.looks.seenSince(c.e.NextEpoch())); err != nil {
 					t.Fatalf("the shards cannot be read: %v", err)
 				}
-				c.e.core.options.RejectionAge = time.Second
+				if c.e.core.options.RejectionAge = time.Second; test.exact {
+					c.e.core.options.RejectionAge = 0
+				}
 				for number, tokens := range test.placed {
 					traffic := &l.bucket.shard(number).traffic
 					if !test.full {
