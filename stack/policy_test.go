@@ -427,10 +427,10 @@ func TestTrialsOfPrograms(t *testing.T) {
 // TestDocumentedPolicy asks the policy for programs that acquire in docs/dynamodb.md what AcquirePolicy is asked.
 func TestDocumentedPolicy(t *testing.T) {
 	text := check.Call(os.ReadFile("../docs/dynamodb.md")).Must(t, "os.ReadFile()")
-	_, after, found := strings.Cut(string(text), "writes buckets alone:\n\n```json\n")
+	_, after, found := strings.Cut(string(text), "can write only buckets:\n\n```json\n")
 	block, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
-		t.Fatal("docs/dynamodb.md has no policy that writes buckets alone")
+		t.Fatal("docs/dynamodb.md has no policy for a program that can write only buckets")
 	}
 	var document any
 	check.Fatal(t, "json.Unmarshal()", json.Unmarshal([]byte(block), &document))

@@ -86,7 +86,7 @@ func TestRotateCosts(t *testing.T) {
 		u := cost(4*levels, 4*used, 4*children)
 		return fmt.Sprintf("%v and %v", math.Round((u.Write-base.Write)/4), math.Round((u.Read-base.Read)/4))
 	}
-	want := fmt.Sprintf("Some %v write units and %v read units; %s for each level of limits, %s for each resource that was used, and %s for each child.",
+	want := fmt.Sprintf("About %v write units and %v read units, plus %s for each level of limits, %s for each used resource, and %s for each child.",
 		math.Round(base.Write), math.Round(base.Read), each(1, 0, 0), each(0, 1, 0), each(0, 0, 1))
 	page := check.Call(os.ReadFile("../../../../docs/copy.md")).Must(t, "ReadFile()")
 	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
