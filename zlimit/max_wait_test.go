@@ -210,8 +210,12 @@ func waitsWithLostReplies(t *testing.T, policy zlimit.FailurePolicy, maxWait tim
 	closeLimiters(t, l)
 }
 
-// TestCancelledBesideOutage cancels a request of two levels, one of which meets an outage. The error is the context's, and no policy admits.
-func TestCancelledBesideOutage(t *testing.T) {
+// underFault runs a test with a request of a child and its parent, under a policy that admits in an outage. Both have been admitted once, and a
+// fault decides on each of their calls from then on.
+func underFault(
+	t *testing.T, fault func(ctx context.Context, pk string, _ bool) error, test func(t *testing.T, l *zlimit.RateLimiter, request zlimit.Request),
+) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{Store: store.Of(newMemory(t))}
 		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
@@ -221,50 +225,44 @@ func TestCancelledBesideOutage(t *testing.T) {
 		}
 		request := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
 		acquire(t, l, request)
-		fault := func(ctx context.Context, pk string, _ bool) error {
-			<-ctx.Done()
-			if strings.Contains(pk, "child") {
-				return &store.Error{Op: "call", Unavailable: true, Err: errors.New("not sent")}
-			}
-			return ctx.Err()
-		}
 		d.fault.Store(&fault)
+		test(t, l, request)
+		d.fault.Store(nil)
+		closeLimiters(t, l)
+	})
+}
+
+// TestCancelledBesideOutage cancels a request of two levels, one of which meets an outage. The error is the context's, and no policy admits.
+func TestCancelledBesideOutage(t *testing.T) {
+	underFault(t, func(ctx context.Context, pk string, _ bool) error {
+		<-ctx.Done()
+		if strings.Contains(pk, "child") {
+			return &store.Error{Op: "call", Unavailable: true, Err: errors.New("not sent")}
+		}
+		return ctx.Err()
+	}, func(t *testing.T, l *zlimit.RateLimiter, request zlimit.Request) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		_, err := l.Acquire(ctx, request)
 		if outage := new(*zlimit.UnavailableError); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, outage) {
 			t.Errorf("Acquire() = %v (%T), want the error of the context", err, err)
 		}
-		d.fault.Store(nil)
-		closeLimiters(t, l)
 	})
 }
 
-// In TestRefusalBesideOutage, the store refuses a call of one level for good, while that of another has no known outcome. That is no outage, and no
-// policy admits.
+// In TestRefusalBesideOutage, the store refuses a call of one level for good, while that of another has no known outcome. That is no outage, and
+// no policy admits.
 func TestRefusalBesideOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &distant{Store: store.Of(newMemory(t))}
-		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
-		setSystem(t, l, zlimit.PerDay("rpd", 200))
-		for _, e := range []zlimit.Entity{{ID: "parent"}, {ID: "child", ParentID: "parent", Cascade: true}} {
-			create(t, l, e)
+	denied := errors.New("access denied")
+	underFault(t, func(_ context.Context, pk string, _ bool) error {
+		if strings.Contains(pk, "child") {
+			return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: errors.New("internal server error")}
 		}
-		request := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
-		acquire(t, l, request)
-		denied := errors.New("access denied")
-		fault := func(_ context.Context, pk string, _ bool) error {
-			if strings.Contains(pk, "child") {
-				return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: errors.New("internal server error")}
-			}
-			return &store.Error{Op: "call", Err: denied}
-		}
-		d.fault.Store(&fault)
+		return &store.Error{Op: "call", Err: denied}
+	}, func(t *testing.T, l *zlimit.RateLimiter, request zlimit.Request) {
 		_, err := l.Acquire(t.Context(), request)
 		if outage := new(*zlimit.UnavailableError); !errors.Is(err, denied) || errors.As(err, outage) {
 			t.Errorf("Acquire() = %v (%T), want the refusal", err, err)
 		}
-		d.fault.Store(nil)
-		closeLimiters(t, l)
 	})
 }

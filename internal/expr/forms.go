@@ -54,7 +54,7 @@ func (f *Forms) Fit(item Item) bool {
 	for i := range item {
 		a, form := &item[i], &forms[i]
 		if unsafe.StringData(a.Name) == unsafe.StringData(form.Name) && len(a.Name) == len(form.Name) && a.Value.kind == form.Kind {
-			continue // the same string in memory, as mostly in a store
+			continue // the same string in memory, as usual in a store
 		}
 		if a.Value.kind != form.Kind || a.Name != form.Name {
 			return false

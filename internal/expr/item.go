@@ -12,7 +12,7 @@ type Attribute struct {
 	Value Value
 }
 
-// Is reports whether the attribute has a name. It is quick where both are the same string in memory, as mostly in a store.
+// Is reports whether the attribute has a name. It is quick where both are the same string in memory, as usual in a store.
 func (a *Attribute) Is(name string) bool {
 	return len(a.Name) == len(name) && (unsafe.StringData(a.Name) == unsafe.StringData(name) || a.Name == name)
 }

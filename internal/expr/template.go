@@ -228,7 +228,7 @@ func (t *Template) accept(values []Value, numbers bool) error {
 	if len(values) != t.placeholders {
 		return fmt.Errorf("takes %d values, got %d", t.placeholders, len(values))
 	}
-	if numbers && t.takesNumbers { // as mostly
+	if numbers && t.takesNumbers { // the usual case
 		return nil
 	}
 	for i := range values {

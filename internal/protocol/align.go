@@ -168,7 +168,7 @@ func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard
 
 // alignParted brings a bucket in line of which some shards may have former limits. A shard in line would not show that.
 func (al *aligner) alignParted(ctx context.Context, l *level) error {
-	if !l.bucket.parted.Load() { // as mostly
+	if !l.bucket.parted.Load() { // the usual case
 		return nil
 	}
 	return al.alignPartedOnce(ctx, l)

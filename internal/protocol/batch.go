@@ -16,10 +16,11 @@ type claim struct {
 
 func (c *claim) came() int64 { return c.level.began }
 
-// isLike reports whether two claims are by equal limits, with the same of them counted alone. Those with slots share no writes with others,
+// isLike reports whether two claims are for one place, by equal limits, with the same of them counted alone. Those with slots share no writes with others,
 // which need no clock.
 func (c *claim) isLike(other *claim) bool {
-	return c.place.shard == other.place.shard && c.place.whole == other.place.whole && c.level.limits.sameAs(other.level.limits) && c.level.demand.CountsAlike(&other.level.demand) &&
+	return c.place.shard == other.place.shard && c.place.whole == other.place.whole &&
+		c.level.limits.sameAs(other.level.limits) && c.level.demand.CountsAlike(&other.level.demand) &&
 		(len(c.level.demand.Slots()) > 0) == (len(other.level.demand.Slots()) > 0)
 }
 

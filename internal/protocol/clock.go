@@ -101,11 +101,11 @@ const maxFixes = 1 << 16
 
 // hasFixed reports whether this process has set back the refill stamp of a shard within fixGap, or may have.
 func (c *core) hasFixed(s *shard) bool {
-	return c.fixes.until.Load() != 0 && c.hasFixedSome(s) // which few processes have
+	return c.fixes.until.Load() != 0 && c.hasFixedRecently(s) // which few processes have
 }
 
-// hasFixedSome is [core.hasFixed] for a process that has set back some stamp.
-func (c *core) hasFixedSome(s *shard) bool {
+// hasFixedRecently is [core.hasFixed] for a process that has set back some stamp.
+func (c *core) hasFixedRecently(s *shard) bool {
 	f, now := &c.fixes, c.sinceStart()
 	if now >= time.Duration(f.until.Load()) {
 		return false

@@ -118,7 +118,7 @@ func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began i
 // isDisabled returns a [*DisabledError] where the first shard of a bucket refuses requests.
 func (lk *looks) isDisabled(ctx context.Context, b *Bucket, began int64) error {
 	first := b.first.image.Load()
-	if first == nil || !first.Disabled { // as mostly
+	if first == nil || !first.Disabled { // the usual case
 		return nil
 	}
 	_, err := lk.unlessDisabled(ctx, b.first, first, began)

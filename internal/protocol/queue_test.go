@@ -222,21 +222,32 @@ func TestRoundsOfLateWrites(t *testing.T) {
 	})
 }
 
-// In TestBatchesAreOfEqualLimits, callers of two kinds of limits wait. One kind is claimed, and the others wait on in their order.
-func TestBatchesAreOfEqualLimits(t *testing.T) {
-	q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
-	q.served = true
-	kinds := []*Limits{{}, {Own: true}}
-	for began, kind := range []int{0, 1, 0, 1, 1} {
-		q.join(c, claimOf(&level{limits: kinds[kind], began: int64(began)}))
-	}
-	for _, want := range [][]int64{{0, 2}, {1, 3, 4}, nil} {
-		var got []int64
-		for _, w := range q.claim(c, 0) {
-			got = append(got, w.job.came())
+// In TestBatchesAreAlike, callers of several kinds wait. One kind is claimed, and the others wait on in their order.
+func TestBatchesAreAlike(t *testing.T) {
+	b := newBucket("ns", "hot", "model")
+	for name, kinds := range map[string][2]claim{
+		"limits":           {{level: &level{limits: &Limits{}}}, {level: &level{limits: &Limits{Own: true}}}},
+		"a chosen shard":   {{level: &level{limits: &Limits{}}}, {level: &level{limits: &Limits{}}, place: place{shard: b.shard(0)}}},
+		"all the shards":   {{level: &level{limits: &Limits{}}}, {level: &level{limits: &Limits{}}, place: place{whole: true}}},
+		"different shards": {{level: &level{limits: &Limits{}}, place: place{shard: b.shard(0)}}, {level: &level{limits: &Limits{}}, place: place{shard: b.shard(1)}}},
+	} {
+		q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
+		q.served = true
+		for began, kind := range []int{0, 1, 0, 1, 1} {
+			of := kinds[kind]
+			l := *of.level
+			l.began = int64(began)
+			of.level, of.place.lot = &l, lot(began) // lots of one shard share a write
+			q.join(c, &waiter[*claim]{job: &of})
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("claim() = %v, want %v", got, want)
+		for _, want := range [][]int64{{0, 2}, {1, 3, 4}, nil} {
+			var got []int64
+			for _, w := range q.claim(c, 0) {
+				got = append(got, w.job.came())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: claim() = %v, want %v", name, got, want)
+			}
 		}
 	}
 }

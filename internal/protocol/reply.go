@@ -21,7 +21,7 @@ func (it *items) exchange(ctx context.Context, s *shard, w store.Write, plan *bu
 	s.traffic.writing.Add(-1)
 	it.replied(s, plan, result.Applied, err)
 	switch {
-	case err == nil && result.Applied: // as mostly
+	case err == nil && result.Applied: // the usual case
 	case err == nil:
 		it.LostRaces.Add(1)
 	case errors.Is(err, store.ErrConflict):

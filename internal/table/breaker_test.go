@@ -579,7 +579,7 @@ func (ready) Write(context.Context, store.Write) (store.Result, error) {
 	return store.Result{Applied: true}, nil
 }
 
-// In TestCancelledInAnOutage, a caller has given up before its call. That is what it is told, also while the breaker refuses calls.
+// In TestCancelledInAnOutage, a caller has given up before its call. The error says so, also while the breaker refuses calls.
 func TestCancelledInAnOutage(t *testing.T) {
 	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
 		g.set(false, &store.Error{Op: "call", Unavailable: true, Err: errors.New("connection refused")})

@@ -22,6 +22,30 @@ type Question struct {
 	Children bool
 }
 
+// check returns a [*zlimit.ValidationError] for a question about nothing, or about no time.
+func (q *Question) check() error {
+	switch {
+	case q.Entity == "":
+		return invalid("entity", "", "must not be empty")
+	case q.Resource == "":
+		return invalid("resource", "", "must not be empty")
+	case q.At.IsZero():
+		return invalid("at", written(q.At), "must be the time in question")
+	case q.Now.IsZero():
+		return invalid("now", written(q.Now), "must be the present")
+	case q.To.Before(q.From):
+		return invalid("to", written(q.To), "must not be before from")
+	default:
+		return nil
+	}
+}
+
+func invalid(field, value, reason string) error {
+	return &zlimit.ValidationError{Field: "question " + field, Value: value, Reason: reason}
+}
+
+func written(t time.Time) string { return t.Format(time.RFC3339) }
+
 // complete fills in what is zero.
 func (q *Question) complete() {
 	if q.End.IsZero() {
@@ -72,9 +96,13 @@ func (m *Moment) order() time.Time {
 // Explain says why requests of an entity for a resource were refused at a time. A request is charged to the parents of its entity and to the
 // resources that its resource lies within, as they were at the time. It makes two reads and a query of audit events for each entity, four such queries
 // for each resource, a query of reports for each hour of the range, and one of usage for each bucket. What is asked of is kept for some time: audit
-// events for 90 days, reports for seven, hours of usage for 90, unless a program sets other times. An error is one of the store.
+// events for 90 days, reports for seven, hours of usage for 90, unless a program sets other times. It returns a
+// [*zlimit.ValidationError] before any read, and errors of the store.
 func Explain(ctx context.Context, l *zlimit.RateLimiter, q Question) (*Explanation, error) {
 	q.complete()
+	if err := q.check(); err != nil {
+		return nil, err
+	}
 	p := newPast(l, q.Resource)
 	var reported []Refused
 	if to := earlier(q.To, q.Now.Add(time.Minute)); q.From.Before(to) {

@@ -1,6 +1,7 @@
 package hindsight_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -63,5 +64,26 @@ func TestMoments(t *testing.T) {
 	}
 	if !found.Reported || !found.Changed || found.Counted || !found.ByLimit() {
 		t.Errorf("reported %v, changed %v, counted %v, by a limit %v, want all but counted", found.Reported, found.Changed, found.Counted, found.ByLimit())
+	}
+}
+
+// TestInvalidQuestions asks about nothing, and about no time. Each error names the field, and no store is called: the limiter is closed.
+func TestInvalidQuestions(t *testing.T) {
+	l := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "Open()")
+	check.Fatal(t, "Close()", l.Close())
+	now := time.Date(2026, time.March, 12, 12, 30, 0, 0, time.UTC)
+	for field, change := range map[string]func(*hindsight.Question){
+		"question entity":   func(q *hindsight.Question) { q.Entity = "" },
+		"question resource": func(q *hindsight.Question) { q.Resource = "" },
+		"question at":       func(q *hindsight.Question) { q.At = time.Time{} },
+		"question now":      func(q *hindsight.Question) { q.Now = time.Time{} },
+		"question to":       func(q *hindsight.Question) { q.From, q.To = now, now.Add(-time.Hour) },
+	} {
+		q := hindsight.Question{Entity: "acme", Resource: "gpt", At: now, Now: now}
+		change(&q)
+		_, err := hindsight.Explain(t.Context(), l, q)
+		if invalid, ok := errors.AsType[*zlimit.ValidationError](err); !ok || invalid.Field != field {
+			t.Errorf("%s: %v, want an error of the field", field, err)
+		}
 	}
 }

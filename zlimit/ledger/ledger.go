@@ -23,7 +23,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Query says what a ledger is about.
+// A Query says what a ledger is about. Without resources or a limit, the month has no consumption.
 type Query struct {
 	// Entity is whose consumption it is, with that of its children; "" for everyone's.
 	Entity string
@@ -108,10 +108,10 @@ func (m *Month) SpentBefore() float64 { return sum(m.Total[:m.Before]) }
 // In returns the sum of the month of amounts by day.
 func (m *Month) In(days []float64) float64 { return sum(days[m.Before:]) }
 
-// Growth returns the change from the month before, as a part of that.
+// Growth returns the change from the month before, as a part of that. It is meaningless if nothing was used then, see [Month.SpentBefore].
 func (m *Month) Growth() float64 { return m.Spent()/m.SpentBefore() - 1 }
 
-// Part returns which part of the budget was used.
+// Part returns which part of the budget was used. It is meaningless without a budget.
 func (m *Month) Part() float64 { return m.Spent() / m.Budget }
 
 // Others returns what all but the first groups consumed by day.
@@ -130,11 +130,14 @@ const (
 	mostParents = 8
 )
 
-// Read reads a month and the one before. For an entity it reads usage of the entity and of up to 96 children, for everyone that of each resource: days of
-// UTC that are complete, and hours of the others, or of all days in another time zone. In the present month it makes
-// the calls of [zlimit.UsageService.Forecast], [zlimit.RateLimiter.Available] and [github.com/zlimit/zlimit-go/zlimit/hindsight.Raised] for the entity
-// and for each of up to 24 groups, as far as they have a budget. An error is one of the store.
+// Read reads a month and the one before. For an entity it reads usage of the entity and of up to 96 children, for everyone that of each resource:
+// days of UTC that are complete, and hours of the others, or of all days in another time zone. In the present month it makes the calls of
+// [zlimit.UsageService.Forecast], [zlimit.RateLimiter.Available] and [github.com/zlimit/zlimit-go/zlimit/hindsight.Raised] for the entity and for
+// each of up to 24 groups, as far as they have a budget. It returns a [*zlimit.ValidationError] before any read, and errors of the store.
 func Read(ctx context.Context, l *zlimit.RateLimiter, q Query) (*Month, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
 	r := reader{l, &q, q.From.AddDate(0, -1, 0)}
 	m := &Month{Query: q, Before: daysOf(r.start, q.From)}
 	read := r.usedByTops

@@ -16,7 +16,7 @@ type Replay struct {
 	Fits, Beyond  []float64 // by hour, tokens
 }
 
-// RefusedPart returns which part of what was used does not fit.
+// RefusedPart returns which part of what was used does not fit. It is meaningless if nothing was used.
 func (r *Replay) RefusedPart() float64 { return r.Refused / r.Used }
 
 // ReplayHours fills a limit hour by hour with amounts that were used from a time on, and counts what does not fit. The limit is one that refills, or a

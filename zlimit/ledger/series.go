@@ -18,8 +18,12 @@ type Series struct {
 }
 
 // ReadSeries reads the snapshots of a query. With resources it reads the snapshots of each of them, in place of the query's resource, and adds
-// them up. It costs what [zlimit.UsageService.Snapshots] costs, for each resource.
+// them up. It costs what [zlimit.UsageService.Snapshots] costs, for each resource. The query must have a range: without one ReadSeries returns a
+// [*zlimit.ValidationError] before any read.
 func ReadSeries(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, resources ...string) (*Series, error) {
+	if err := checkRange(&q); err != nil {
+		return nil, err
+	}
 	r := &Series{By: map[string]map[string][]zlimit.Quantity{}, FromChildren: map[string][]zlimit.Quantity{}}
 	for start := q.Window.Start(q.From); start.Before(q.To); start = q.Window.End(start) {
 		r.Starts = append(r.Starts, start)

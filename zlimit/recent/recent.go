@@ -21,8 +21,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An Observer counts the events of limiters, for [zlimit.WithObserver]. It keeps five minutes of up to 256 resources, and refusals by up to 4096 pairs of an
-// entity and a limit. What is beyond that is left out. It is safe for concurrent use.
+// An Observer counts the events of limiters, for [zlimit.WithObserver]. It keeps five minutes of up to 256 resources, and refusals by up to 4096
+// pairs of an entity and a limit. What is beyond that is left out. It is safe for concurrent use.
 type Observer struct {
 	now func() time.Time
 
