@@ -149,8 +149,10 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 		items = expect()
 	}
 	t.Logf("%d shards; served per second: %v", len(items), served)
-	if len(items) < 6 || len(items) > 16 || !isServed() {
-		t.Errorf("%d shards serve %d a second in the end, want about 8 and %d", len(items), served[len(served)-1], callRate)
+	// A shard with more than 600 writes a second is split, so that 8 shards become 16. Failed conditions count as writes: on a loaded
+	// machine, where many callers write by an image from before a split, a few of the 16 are split too.
+	if len(items) < 6 || len(items) >= 24 || !isServed() {
+		t.Errorf("%d shards serve %d a second in the end, want about 16 and %d", len(items), served[len(served)-1], callRate)
 	}
 	if _, consumed, _ := total(items, "rpm"); consumed != b.net*zlimit.Millis {
 		t.Errorf("the shards count %d, want %d", consumed, b.net*zlimit.Millis)

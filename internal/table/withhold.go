@@ -10,9 +10,9 @@ import (
 // withheldKey is the key of contexts whose calls are not made.
 type withheldKey struct{}
 
-// ErrWithheld is the error of a call that is not made, since others like it were throttled for long.
+// ErrWithheld is the error of a call that is not made, since the store throttles others like it.
 var ErrWithheld error = &store.Error{
-	Op: "call", Unavailable: true, Throttled: true, Err: errors.New("not sent, since the store has throttled all calls of the bucket"),
+	Op: "call", Unavailable: true, Throttled: true, Err: errors.New("not sent, since the store throttles the calls of the bucket"),
 }
 
 // Withhold returns a context whose calls are not made. Each ends as a throttle that names no reason, and waits for nothing. So a request is
