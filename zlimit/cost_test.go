@@ -350,6 +350,30 @@ func TestCosts(t *testing.T) {
 	measure("a parent rejects, as predicted by its last image", family, refuse(family, ask(zlimit.Amounts{"tpd": 99})))
 	lease = acquire(t, family, child)
 	measure("roll back", family, func() error { return lease.Rollback(ctx) })
+	peer := costed(t, s, c, zlimit.WithListing(true), zlimit.WithNamespace("family"))
+	setLimits(t, family, zlimit.Level{Resource: "busy"}, zlimit.PerSecond("rps", 100))
+	setLimits(t, family, zlimit.Level{Entity: "squad", Resource: "busy"}, burst)
+	putEntity(t, family, "squad", "")
+	putEntity(t, family, "member", "squad")
+	busy = zlimit.Request{Entity: "member", Resource: "busy", Consume: zlimit.Amounts{"rps": 1}}
+	for range 20 { // so that each process knows of the other
+		acquire(t, family, busy)
+		acquire(t, peer, busy)
+		c.sleep(2 * token)
+	}
+	acquire(t, peer, zlimit.Request{Entity: "member", Resource: "busy", Consume: zlimit.Amounts{"rps": 10}})
+	peer.Engine().Quiesce()
+	for range 8 {
+		check.Fatal(t, "refuse()", refuse(family, busy)())
+	}
+	family.Engine().Quiesce()
+	c.sleep(2 * token)
+	measure("a parent that several processes use up: two round trips", family, take(family, busy))
+	acquire(t, peer, busy)
+	c.sleep(token)
+	acquire(t, peer, busy)
+	peer.Engine().Quiesce()
+	measure("the same, rejected by the parent", family, refuse(family, busy))
 
 	page.WriteString("\n")
 	section("A resource within a wider one")

@@ -25,6 +25,7 @@ type level struct {
 	came     arrival         // of a request that waits
 	patience int64           // how long it waits from then on, milliseconds
 	idle     bool            // nothing is taken of it
+	first    bool            // it is taken from before those that are not
 	kept     []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
 	work     *work           // the memory of the request; nil for one of several levels, for slots, and once a shared write has the level
 	position

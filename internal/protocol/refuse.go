@@ -18,9 +18,9 @@ type judge struct {
 	memory   *Memory
 }
 
-// predictsRejection reports whether the last images of one of the levels, however old, reject its demand. Then it is cheaper to look
-// again before the other levels are taken from.
-func (ju *judge) predictsRejection(levels []level) bool {
+// predictsRejection returns a level whose last images, however old, reject its demand; nil if there is none. Then it is cheaper to look again
+// before the other levels are taken from.
+func (ju *judge) predictsRejection(levels []level) *level {
 	now := ju.now()
 	for i := range levels {
 		l := &levels[i]
@@ -30,10 +30,10 @@ func (ju *judge) predictsRejection(levels []level) bool {
 		var space [1]*bucket.State
 		states, complete := l.bucket.states(space[:0])
 		if complete && len(states) > 0 && l.inLine(states, now) && (!l.limits.Config.Covers(states, &l.demand, now) || !ju.coversSlots(l, states)) {
-			return true
+			return l
 		}
 	}
-	return false
+	return nil
 }
 
 // isShort reports whether a rejection of a level may be based on images in memory.
@@ -87,7 +87,7 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 	}
 	proven := len(errs) > 0
 	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
-		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && ju.predictsRejection(levels)) {
+		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && ju.predictsRejection(levels) != nil) {
 			return ju.rejection(ctx, levels, ju.views(levels, seen))
 		}
 		return err

@@ -123,7 +123,7 @@ func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 			return ErrContended
 		}
 		v, err := tk.aligner.viewInLine(ctx, p.level, seen)
-		if IsThrottled(err) && tk.judge.predictsRejection([]level{*p.level}) {
+		if IsThrottled(err) && tk.judge.predictsRejection([]level{*p.level}) != nil {
 			return errShort
 		}
 		if err != nil {

@@ -288,6 +288,11 @@ func (t *traffic) isOutdated(now int64) bool {
 	return t.perMillisecond()*float64(now-t.at) > likelyWrites
 }
 
+// isOutdated reports whether another process has probably written the item of a bucket that is not split since it was last seen.
+func (b *Bucket) isOutdated(now int64) bool {
+	return !b.isSplit() && b.shard(0).traffic.isOutdated(now)
+}
+
 // raceWrites is the number of concurrent writes from which on a writer expects others.
 const raceWrites = 0.5
 
