@@ -27,6 +27,7 @@ var packages = map[string]string{
 	"httptest":   "net/http/httptest",
 	"json":       "encoding/json",
 	"httplimit":  module + "/httplimit",
+	"leasetoken": module + "/zlimit/leasetoken",
 	"ledger":     module + "/zlimit/ledger",
 	"price":      module + "/price",
 	"log":        "log",
@@ -49,6 +50,7 @@ var beyond = map[string]map[string]string{
 	"README.md": {
 		"llm": module + "/llm", "openai": "github.com/openai/openai-go/v3", "option": "github.com/openai/openai-go/v3/option",
 	},
+	"docs/envoy.md": {"envoylimit": module + "/envoylimit", "grpc": "google.golang.org/grpc"},
 	"docs/grpc.md": {
 		"connect": "connectrpc.com/connect", "connectlimit": module + "/connectlimit",
 		"grpc": "google.golang.org/grpc", "grpclimit": module + "/grpclimit",

@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/zlimit/zlimit-go => ../
 	github.com/zlimit/zlimit-go/connectlimit => ../connectlimit
+	github.com/zlimit/zlimit-go/envoylimit => ../envoylimit
 	github.com/zlimit/zlimit-go/grpclimit => ../grpclimit
 	github.com/zlimit/zlimit-go/llm => ../llm
 	github.com/zlimit/zlimit-go/otelzlimit => ../otelzlimit
@@ -45,16 +46,19 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7 // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/bufbuild/protocompile v0.14.1 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect
 	github.com/bytedance/gopkg v0.1.3 // indirect
 	github.com/bytedance/sonic v1.15.0 // indirect
 	github.com/bytedance/sonic/loader v0.5.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cloudwego/base64x v0.1.6 // indirect
+	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/dave/jennifer v1.7.1 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.12 // indirect
 	github.com/gin-contrib/sse v1.1.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -87,6 +91,7 @@ require (
 	github.com/oklog/ulid/v2 v2.1.2 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
+	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
@@ -133,12 +138,14 @@ tool github.com/zlimit/zlimit-go/gen/zlimitgen
 require (
 	connectrpc.com/connect v1.21.1
 	github.com/aws/smithy-go v1.28.8
+	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/zlimit/zlimit-go/connectlimit v0.0.0-00010101000000-000000000000
+	github.com/zlimit/zlimit-go/envoylimit v0.0.0-00010101000000-000000000000
 	github.com/zlimit/zlimit-go/grpclimit v0.0.0-00010101000000-000000000000
 	github.com/zlimit/zlimit-go/otelzlimit v0.0.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0

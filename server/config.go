@@ -1,13 +1,12 @@
 // Package server is zlimitd: the limits of a store for gateways and services in every language. Envoy asks by gRPC, others by HTTP.
 //
-// Package api serves HTTP, and package rls serves gRPC. The page makes its headlines, balances, forecasts and charts here, and not in a
+// Package api serves HTTP, and package envoylimit serves gRPC. The page makes its headlines, balances, forecasts and charts here, and not in a
 // browser, so its screens work without scripts. Requests of HTTP are read by the schemas of openapi.yaml: each error names a field, its value and the rule.
 package server
 
 import (
 	"bytes"
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +18,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/zlimit/zlimit-go/envoylimit"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/rls"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // A Config is the file of a server. The zero value serves a store in memory on the loopback.
@@ -50,8 +49,8 @@ type Config struct {
 	Dashboard bool `yaml:"dashboard"`
 	// Drain says how the server ends.
 	Drain Drain `yaml:"drain"`
-	// RateLimit has the limits that gateways ask.
-	RateLimit RateLimit `yaml:"ratelimit"`
+	// RateLimit has the limits that gateways ask by Envoy's protocol. Its files are relative to the directory of the config.
+	RateLimit envoylimit.Config `yaml:"ratelimit"`
 }
 
 // TLS has the files of certificates.
@@ -74,13 +73,6 @@ type SigningKey struct {
 type Drain struct {
 	Delay   time.Duration `yaml:"delay"`   // 5 seconds by default
 	Timeout time.Duration `yaml:"timeout"` // 20 seconds by default
-}
-
-// RateLimit has the limits that gateways ask by Envoy's protocol.
-type RateLimit struct {
-	// Paths are files in the form of envoyproxy/ratelimit, as patterns. They are relative to the directory of the config.
-	Paths      []string `yaml:"files"`
-	rls.Config `yaml:",inline"`
 }
 
 // variables are the environment variables that replace a text of the file.
@@ -107,8 +99,8 @@ func Load(path string, env func(string) string) (*Config, error) {
 		*field = cmp.Or(env(name), *field)
 	}
 	c.fill()
-	if err := c.RateLimit.read(filepath.Dir(path)); err != nil {
-		return nil, err
+	if err := c.RateLimit.ReadFiles(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("ratelimit: %w", err)
 	}
 	files := []*string{&c.TLS.Certificate, &c.TLS.Key, &c.TLS.ClientCA}
 	for i := range c.SigningKeys {
@@ -145,32 +137,6 @@ func (c *Config) fill() {
 	c.Drain.Timeout = cmp.Or(c.Drain.Timeout, 20*time.Second)
 }
 
-// read reads the files of limits.
-func (r *RateLimit) read(dir string) error {
-	r.Files = nil
-	for _, pattern := range r.Paths {
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(dir, pattern)
-		}
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			return fmt.Errorf("ratelimit.files: %w: %q", err, pattern)
-		}
-		if len(paths) == 0 {
-			return fmt.Errorf("ratelimit.files: no file matches %q", pattern)
-		}
-		slices.Sort(paths)
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			r.Files = append(r.Files, rls.File{Name: path, Text: text})
-		}
-	}
-	return nil
-}
-
 // check returns the first rule that a config breaks.
 func (c *Config) check() error {
 	for _, port := range [][2]string{{"grpc", c.GRPC}, {"http", c.HTTP}} {
@@ -204,7 +170,11 @@ func (c *Config) check() error {
 			}
 		}
 	}
-	if _, err := c.signer(); err != nil {
+	keys, err := c.keys()
+	if err == nil {
+		_, err = leasetoken.NewSigner(keys...)
+	}
+	if err != nil {
 		return err
 	}
 	if len(c.SigningKeys) == 0 && c.authenticates() {
@@ -227,18 +197,29 @@ func (c *Config) callers() (*auth.Callers, error) {
 	return auth.New(c.Callers, c.Namespace, time.Now)
 }
 
-// signer returns the signer of leases.
-func (c *Config) signer() (*token.Signer, error) {
+// keys returns the keys that sign leases, a random one for a config without.
+func (c *Config) keys() ([]leasetoken.Key, error) {
 	if len(c.SigningKeys) == 0 {
-		return token.NewSigner(token.Key{ID: "random", Secret: []byte(rand.Text() + rand.Text())})
+		return []leasetoken.Key{leasetoken.RandomKey()}, nil
 	}
-	keys := make([]token.Key, len(c.SigningKeys))
+	keys := make([]leasetoken.Key, len(c.SigningKeys))
 	for i, key := range c.SigningKeys {
 		secret, err := os.ReadFile(key.File)
 		if err != nil {
 			return nil, fmt.Errorf("signing_keys[%d] file: %w", i, err)
 		}
-		keys[i] = token.Key{ID: key.ID, Secret: bytes.TrimSpace(secret)}
+		keys[i] = leasetoken.Key{ID: key.ID, Secret: bytes.TrimSpace(secret)}
 	}
-	return token.NewSigner(keys...)
+	return keys, nil
+}
+
+// Warnings returns what a config does that its author may not expect, in order.
+func (c *Config) Warnings() []string {
+	warnings := c.RateLimit.Warnings()
+	for _, port := range [][2]string{{"grpc", c.GRPC}, {"http", c.HTTP}} {
+		if host, _, _ := net.SplitHostPort(port[1]); !auth.IsLoopback(host) && c.TLS.Certificate == "" {
+			warnings = append(warnings, fmt.Sprintf("%s: keys of callers cross the network in clear text without tls", port[0]))
+		}
+	}
+	return warnings
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/server/internal/demo"
 	"github.com/zlimit/zlimit-go/server/internal/page"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
@@ -27,7 +27,7 @@ const bucketsPerSecond = 250
 func (s *Server) page(seen *recent.Observer) (http.Handler, error) {
 	o := page.Options{
 		Limiter: s.limiter, Recent: seen, Namespace: s.config.Namespace, Store: storeName(s.config.Store), Logger: s.logger, Ending: s.ending, ConfigTTL: configTTL,
-		Leases:        func(resource string) []token.OpenLease { return s.open.Of(s.config.Namespace, resource) },
+		Leases:        func(resource string) []leasetoken.HeldLease { return s.held.Of(s.config.Namespace, resource) },
 		SecureCookies: s.tls.Load() != nil, BucketsPerSecond: pace(s.config.Store),
 	}
 	if s.callers.Load().Open() {

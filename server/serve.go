@@ -26,13 +26,13 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/zlimit/zlimit-go/envoylimit"
 	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/server/internal/api"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/rls"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/dynamo" // the store dynamodb:
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/recent"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // the store sqlite:
 )
@@ -43,11 +43,11 @@ type Server struct {
 	logger   *slog.Logger
 	limiter  *zlimit.RateLimiter
 	others   map[string]*zlimit.RateLimiter // of further namespaces
-	rls      *rls.Service
+	gateways *envoylimit.Service
 	tls      atomic.Pointer[tls.Config]
 	callers  atomic.Pointer[auth.Callers]
-	open     *token.Open // for the dashboard; nil without one
-	signer   atomic.Pointer[token.Signer]
+	held     *leasetoken.Held // for the dashboard; nil without one
+	signer   *leasetoken.Signer
 	health   *health.Server
 	grpc     *grpc.Server
 	http     *http.Server
@@ -89,7 +89,7 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 	}
 	own := []zlimit.Option{zlimit.WithLogger(logger), zlimit.WithConfigTTL(configTTL)}
 	if config.Dashboard { // it shows the namespace of the file alone
-		s.open = token.NewOpen(nil)
+		s.held = leasetoken.NewHeld(nil)
 		own = slices.Concat(own, observed(config.Namespace, seen.Observe), []zlimit.Option{zlimit.WithRejectionReports(zlimit.RejectionReports{})})
 	} else {
 		own = append(own, observed(config.Namespace)...)
@@ -103,9 +103,8 @@ func New(ctx context.Context, config *Config, logger *slog.Logger, opts ...zlimi
 			return nil, fmt.Errorf("namespaces: %q: %w", name, err)
 		}
 	}
-	if s.rls, err = rls.New(ctx, &config.RateLimit.Config, rls.Options{
-		Limiter: s.limiter, Namespace: config.Namespace, Tokens: s.signer.Load, Open: s.open, Meter: meter, Logger: logger,
-	}); err != nil {
+	if s.gateways, err = envoylimit.New(ctx, s.limiter, &config.RateLimit, envoylimit.WithCallers(s.gateway), envoylimit.WithNamespace(config.Namespace),
+		envoylimit.WithSigner(s.signer), envoylimit.WithHeld(s.held), envoylimit.WithMeterProvider(meter), envoylimit.WithLogger(logger)); err != nil {
 		return nil, err
 	}
 	for i, address := range []string{config.GRPC, config.HTTP} {
@@ -133,15 +132,21 @@ func (s *Server) secure(config *Config) error {
 	if err != nil {
 		return err
 	}
-	signer, err := config.signer()
+	keys, err := config.keys()
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.signer == nil:
+		s.signer, err = leasetoken.NewSigner(keys...)
+	case len(config.SigningKeys) > 0: // a random key stays
+		err = s.signer.SetKeys(keys...)
+	}
 	if err != nil {
 		return err
 	}
 	s.tls.Store(secure)
 	s.callers.Store(callers)
-	if s.signer.Load() == nil || len(config.SigningKeys) > 0 { // a random key stays
-		s.signer.Store(signer)
-	}
 	return nil
 }
 
@@ -158,14 +163,13 @@ const maxMessage = 64 << 10
 func (s *Server) build(metrics http.Handler, events *api.Events, people http.Handler) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(10_000), grpc.ConnectionTimeout(10 * time.Second),
-		grpc.ChainUnaryInterceptor(s.guard, rls.Recognize(s.callers.Load, healthpb.Health_Check_FullMethodName, healthpb.Health_List_FullMethodName)),
-		grpc.StreamInterceptor(s.watch),
+		grpc.UnaryInterceptor(s.guard), grpc.StreamInterceptor(s.watch),
 	}
 	if s.tls.Load() != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.currentTLS())))
 	}
 	s.grpc = grpc.NewServer(options...)
-	s.rls.Register(s.grpc)
+	s.gateways.Register(s.grpc)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
@@ -178,7 +182,7 @@ func (s *Server) build(metrics http.Handler, events *api.Events, people http.Han
 		metrics.ServeHTTP(w, r)
 	})
 	mux.Handle("/v1/", api.New(api.Options{
-		Limiter: s.limiter, Namespace: s.config.Namespace, Namespaces: s.others, Callers: s.callers.Load, Tokens: s.signer.Load, Open: s.open, Events: events, Logger: s.logger, Draining: s.ending,
+		Limiter: s.limiter, Namespace: s.config.Namespace, Namespaces: s.others, Callers: s.callers.Load, Tokens: s.signer, Held: s.held, Events: events, Logger: s.logger, Draining: s.ending,
 	}))
 	if people != nil {
 		mux.Handle("/", people)
@@ -363,7 +367,7 @@ func (s *Server) Reload(ctx context.Context, config *Config) error {
 	if _, err := config.TLS.config(false); err != nil { // before anything changes
 		return err
 	}
-	if err := s.rls.Reload(ctx, &config.RateLimit.Config); err != nil {
+	if err := s.gateways.Reload(ctx, &config.RateLimit); err != nil {
 		return err
 	}
 	return s.secure(config)

@@ -104,7 +104,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	_, metrics := get(t, s, "/metrics")
-	for _, want := range []string{`zlimitd_ratelimit_hits_total{domain="d",limit="d|user"`, `result="within"} 1`, `result="near"} 1`, `result="over"} 1`, "zlimit_requests_total"} {
+	for _, want := range []string{`zlimit_envoy_hits_total{domain="d",limit="d|user"`, `result="within"} 1`, `result="near"} 1`, `result="over"} 1`, "zlimit_requests_total"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("GET /metrics has no %s:\n%s", want, metrics)
 		}
@@ -172,8 +172,8 @@ func TestLoad(t *testing.T) {
 		{"tls: {certificate: c.pem}", "tls: must have certificate and key together, and both beside client_ca"},
 		{"callers: [{name: a, certificate: b, roles: [acquire]}]", "signing_keys: must be given for callers"},
 		{"drain: {delay: -1s}", "drain: delay and timeout must not be negative"},
-		{"ratelimit: {files: [none.yaml]}", "ratelimit.files: no file matches"},
-		{"ratelimit: {files: ['[']}", "ratelimit.files: syntax error in pattern"},
+		{"ratelimit: {files: [none.yaml]}", "ratelimit: files: no file matches"},
+		{"ratelimit: {files: ['[']}", "ratelimit: files: syntax error in pattern"},
 		{"ratelimit: {near_limit: 3}", "ratelimit: near_limit must be from 0 to 1, got 3"},
 		{"ratelimit: {domains: {d: {windows: aligned, leases: 3s}}}", "field leases not found"},
 	} {

@@ -44,7 +44,7 @@ type leaseToken struct {
 // A token consists of letters, digits, dots, dashes and underscores. It has at most [MaxTokenSize] bytes, and about 300 for two limits of
 // one bucket. It contains the buckets, shards, amounts and periods of quotas that the lease was taken from, and the corrections recorded
 // by [Lease.Adjust]. It is neither signed nor encrypted: anyone who can change a token can return tokens to any bucket of the namespace. So a
-// service that hands tokens to its clients signs them, and checks the signature before it settles.
+// service that hands tokens to its clients signs them, and checks the signature before it settles, by package zlimit/leasetoken.
 //
 // Token returns a [*ValidationError] for a lifetime outside of [MinTokenTime] to [MaxTokenTime], for a lease that holds slots, which end
 // with their process, and for a lease whose token would be too long. The lease stays open then. Token does no I/O, and costs nothing.

@@ -1,4 +1,4 @@
-// Package rpc limits a service of gRPC and one of Connect, each with an interceptor.
+// Package rpc limits a service of gRPC and one of Connect, each with an interceptor, and decides for an Envoy.
 package rpc
 
 import (

@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
 	{"internal/protocol", "internal/stream/leases", "zlimit/dynamo", "zlimit/sqlite"},
 	{"zlimit"},
-	{"zlimit/blocking", "zlimit/zlimittest", "zlimit/recent", "zlimit/rotation", "internal/edge/...", "internal/deploy/...", "stack"},
+	{"zlimit/blocking", "zlimit/zlimittest", "zlimit/leasetoken", "zlimit/recent", "zlimit/rotation", "internal/edge/...", "internal/deploy/...", "stack"},
 	{"aggregator", "httplimit", "zlimit/hindsight"},
 	{"zlimit/ledger"},
 	{"cmd/zlimit/internal/local", "cmd/zlimit/internal/migrate", "cmd/zlimit/internal/rotate", "cmd/zlimit/internal/virtual"},

@@ -14,6 +14,7 @@ import (
 
 	_ "time/tzdata" // zones of limits, in an image without them
 
+	"github.com/zlimit/zlimit-go/envoylimit"
 	"github.com/zlimit/zlimit-go/server"
 )
 
@@ -126,7 +127,11 @@ func serve(ctx context.Context, config *server.Config, load func() (*server.Conf
 func check(config *server.Config, envoy string, stdout io.Writer) (bool, error) {
 	warnings := config.Warnings()
 	if envoy != "" {
-		more, err := config.EnvoyWarnings(envoy)
+		text, err := os.ReadFile(envoy)
+		if err != nil {
+			return false, err
+		}
+		more, err := config.RateLimit.EnvoyWarnings(envoylimit.File{Name: envoy, Text: text})
 		if err != nil {
 			return false, err
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/client"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // An acquisition is the body of POST /v1/acquire.
@@ -198,7 +198,7 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 		return reply, nil
 	}
 	now := h.Now()
-	claims := token.Claims{Namespace: c.namespace, Caller: c.caller.Name, Expires: now.Add(a.lease), Last: now.Add(maxLease)}
+	claims := leasetoken.Claims{Namespace: c.namespace, Caller: c.caller.Name, Expires: now.Add(a.lease), Last: now.Add(maxLease)}
 	shared := ""
 	if slots {
 		var ok bool
@@ -218,18 +218,18 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 				return nil, err
 			}
 		}
-		claims.Leases = append(claims.Leases, token.Lease{Token: inner, Entity: a.requests[i].Entity, Resource: a.requests[i].Resource, Amounts: amounts})
+		claims.Leases = append(claims.Leases, leasetoken.Lease{Token: inner, Entity: a.requests[i].Entity, Resource: a.requests[i].Resource, Amounts: amounts})
 	}
-	text, err := h.Tokens().Sign(&claims)
+	text, err := h.Tokens.Sign(&claims)
 	if err != nil {
 		h.giveBack(c, leases, claims.Leases)
 		return nil, refuse(http.StatusUnprocessableEntity, "lease_too_long", "Lease too long", "The request charges too many buckets and limits for a lease.")
 	}
 	switch {
 	case reply.Repeated: // its first call has handed the lease out
-		h.Open.Extend(&claims)
+		h.Held.Extend(&claims)
 	case !reply.Degraded: // in an outage nothing was taken
-		h.Open.Add(&claims)
+		h.Held.Add(&claims)
 	}
 	reply.Lease, reply.ExpiresAt, reply.LastUntil = text, claims.Expires.UTC(), claims.Last.UTC()
 	return reply, nil
@@ -237,7 +237,7 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 
 // giveBack returns what was taken for a request that gets no lease. The leases of some are tokens by now. What a repeated request has
 // taken belongs to its first call.
-func (h *handler) giveBack(c *call, leases []*zlimit.Lease, tokens []token.Lease) {
+func (h *handler) giveBack(c *call, leases []*zlimit.Lease, tokens []leasetoken.Lease) {
 	for i, lease := range leases {
 		if lease.Repeated() {
 			continue

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // Options are what a handler needs. Limiter, Callers, Tokens and Events must be set.
@@ -32,10 +32,10 @@ type Options struct {
 	Namespaces map[string]*zlimit.RateLimiter
 	// Callers returns who may call now.
 	Callers func() *auth.Callers
-	// Tokens returns the signer of leases for now.
-	Tokens func() *token.Signer
-	// Open remembers the leases that are handed out, until they are settled. Without it no one does.
-	Open *token.Open
+	// Tokens signs leases.
+	Tokens *leasetoken.Signer
+	// Held remembers the leases that are handed out, until they are settled. Without it no one does.
+	Held *leasetoken.Held
 	// Events has what the observers of the limiters report.
 	Events *Events
 	// Logger gets a line for each request, without secrets. Without it there is no log.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // BenchmarkAddedLatency compares a call of the server on the loopback with one of package zlimit, on a store in memory: a thousand calls of
@@ -23,8 +23,8 @@ func BenchmarkAddedLatency(b *testing.B) {
 	defer limiter.Close()
 	check.Fatal(b, "Limits.Set()", limiter.Limits.Set(b.Context(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerSecond("rps", 1_000_000_000)}}))
 	callers := testCallers(b)
-	signer := check.Call(token.NewSigner(token.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, token.MinSecret)})).Must(b, "token.NewSigner()")
-	server := httptest.NewServer(New(Options{Limiter: limiter, Callers: func() *auth.Callers { return callers }, Tokens: func() *token.Signer { return signer }, Events: NewEvents()}))
+	signer := check.Call(leasetoken.NewSigner(leasetoken.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, leasetoken.MinSecret)})).Must(b, "leasetoken.NewSigner()")
+	server := httptest.NewServer(New(Options{Limiter: limiter, Callers: func() *auth.Callers { return callers }, Tokens: signer, Events: NewEvents()}))
 	defer server.Close()
 	body, _ := json.Marshal(map[string]any{"entity": "alice", "resource": "gpt-4", "consume": map[string]int{"rps": 1}, "lease": "10m"})
 	direct := func() error {

@@ -16,8 +16,8 @@ import (
 	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // A service is a handler with a store in memory, and a clock that tests move.
@@ -63,11 +63,11 @@ func newService(t testing.TB, change ...func(*Options)) *service {
 	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithObserver(events.Observer("default")), zlimit.WithClock(s.time), zlimit.WithFreshness(0))
 	check.Fatal(t, "zlimit.Open()", err)
 	t.Cleanup(func() { _ = limiter.Close() })
-	signer, err := token.NewSigner(token.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, token.MinSecret)})
-	check.Fatal(t, "token.NewSigner()", err)
+	signer, err := leasetoken.NewSigner(leasetoken.Key{ID: "k1", Secret: bytes.Repeat([]byte{1}, leasetoken.MinSecret)})
+	check.Fatal(t, "leasetoken.NewSigner()", err)
 	callers := testCallers(t)
 	s.limiter = limiter
-	s.options = Options{Limiter: limiter, Callers: func() *auth.Callers { return callers }, Tokens: func() *token.Signer { return signer }, Events: events, Now: s.time}
+	s.options = Options{Limiter: limiter, Callers: func() *auth.Callers { return callers }, Tokens: signer, Events: events, Now: s.time}
 	for _, f := range change {
 		f(&s.options)
 	}

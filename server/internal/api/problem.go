@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/client"
 	"github.com/zlimit/zlimit-go/httplimit"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // A refusal is an error with the answer to it.
@@ -87,9 +87,9 @@ var problems = []struct {
 }{
 	{is(zlimit.ErrNoLimits), http.StatusUnprocessableEntity, "no_limits", "No limits", ""},
 	{is(zlimit.ErrReusedID), http.StatusConflict, "reused_key", "Key used by another request", "The idempotency key was used by another request of the entity."},
-	{is(token.ErrInvalid), http.StatusBadRequest, "invalid_lease", "Invalid lease", ""},
-	{is(token.ErrForeign), http.StatusForbidden, "foreign_lease", "Lease of another caller", "A lease is settled by the caller that acquired it, in its namespace."},
-	{is(token.ErrExpired, zlimit.ErrTokenExpired), http.StatusGone, "expired", "Lease expired", "What the lease has taken stays taken."},
+	{is(leasetoken.ErrInvalid), http.StatusBadRequest, "invalid_lease", "Invalid lease", ""},
+	{is(leasetoken.ErrForeign), http.StatusForbidden, "foreign_lease", "Lease of another caller", "A lease is settled by the caller that acquired it, in its namespace."},
+	{is(leasetoken.ErrExpired, zlimit.ErrTokenExpired), http.StatusGone, "expired", "Lease expired", "What the lease has taken stays taken."},
 	{is(zlimit.ErrDisabled), http.StatusForbidden, "disabled", "Disabled", "An operator rejects these requests."},
 	{is(zlimit.ErrEntityNotFound), http.StatusNotFound, "not_found", "Entity not found", ""},
 	{is(zlimit.ErrEntityChanged), http.StatusConflict, "changed", "Changed meanwhile", ""},
@@ -104,7 +104,7 @@ func is(targets ...error) func(error) bool {
 
 // messageOf returns the text of an error without its package, as a sentence.
 func messageOf(err error) string {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), token.ErrInvalid.Error()+": "), "zlimit: ")
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), leasetoken.ErrInvalid.Error()+": "), "zlimit: ")
 	if text == "" {
 		return ""
 	}

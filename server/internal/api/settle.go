@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/client"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // settle serves POST /v1/settle.
@@ -35,7 +35,7 @@ func (h *handler) settle(c *call, q *client.SettleRequest) (any, error) {
 }
 
 // settled returns what a lease has consumed in all. It holds only limits of which something is said.
-func settled(s *client.Settlement, path string, lease *token.Lease) (zlimit.Amounts, error) {
+func settled(s *client.Settlement, path string, lease *leasetoken.Lease) (zlimit.Amounts, error) {
 	actual := zlimit.Amounts{}
 	maps.Copy(actual, s.Actual)
 	for name, change := range s.Adjust {
@@ -82,13 +82,13 @@ func (h *handler) rollback(c *call, q *leaseRequest) (any, error) {
 }
 
 // open returns what the lease of a request says.
-func (h *handler) open(c *call, lease string) (*token.Claims, error) {
-	return h.Tokens().Open(lease, c.namespace, c.caller.Name, h.Now())
+func (h *handler) open(c *call, lease string) (*leasetoken.Claims, error) {
+	return h.Tokens.Open(lease, c.namespace, c.caller.Name, h.Now())
 }
 
 // settleAll settles the leases of a token, each exactly once. A call that fails in between is repeated as a whole: leases with the same
 // amounts are done.
-func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amounts) (any, error) {
+func (h *handler) settleAll(c *call, claims *leasetoken.Claims, actual []zlimit.Amounts) (any, error) {
 	reply := &client.Settled{Settled: make([]client.Charge, 0, len(actual))}
 	name := claims.Leases[0].Token
 	slots := strings.HasPrefix(name, slotsPrefix)
@@ -96,13 +96,13 @@ func (h *handler) settleAll(c *call, claims *token.Claims, actual []zlimit.Amoun
 		if err := h.keeper.settle(c.r.Context(), name, claims, actual); err != nil {
 			return nil, err
 		}
-		h.Open.Settled(name)
+		h.Held.Settled(name)
 	}
 	for i, lease := range claims.Leases {
 		if !slots { // which are settled together
 			err := c.limiter.Settle(c.r.Context(), lease.Token, actual[i])
 			if err == nil || errors.Is(err, zlimit.ErrSettled) { // by another replica
-				h.Open.Settled(lease.Token)
+				h.Held.Settled(lease.Token)
 			}
 			if err != nil {
 				return nil, err
@@ -134,10 +134,10 @@ func (h *handler) heartbeat(c *call, q *leaseRequest) (any, error) {
 			return nil, err
 		}
 	}
-	text, err := h.Tokens().Sign(claims)
+	text, err := h.Tokens.Sign(claims)
 	if err != nil {
 		return nil, err
 	}
-	h.Open.Extend(claims)
+	h.Held.Extend(claims)
 	return &client.Extended{Lease: text, ExpiresAt: claims.Expires.UTC(), LastUntil: claims.Last.UTC()}, nil
 }

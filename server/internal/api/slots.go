@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // Slots end with the process that holds them. So this process keeps a lease with slots for its client until the client settles it, or its
@@ -95,11 +95,11 @@ func (k *keeper) find(name string) (*keptLease, error) {
 	if kept := k.kept[name]; kept != nil {
 		return kept, nil
 	}
-	return nil, token.ErrExpired
+	return nil, leasetoken.ErrExpired
 }
 
 // settle settles leases, once.
-func (k *keeper) settle(ctx context.Context, name string, claims *token.Claims, actual []zlimit.Amounts) error {
+func (k *keeper) settle(ctx context.Context, name string, claims *leasetoken.Claims, actual []zlimit.Amounts) error {
 	kept, err := k.find(name)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (k *keeper) settle(ctx context.Context, name string, claims *token.Claims, 
 	kept.mu.Lock()
 	defer kept.mu.Unlock()
 	if kept.ended {
-		return token.ErrExpired
+		return leasetoken.ErrExpired
 	}
 	all := make([]zlimit.Amounts, len(claims.Leases))
 	for i, lease := range claims.Leases {
@@ -165,7 +165,7 @@ func (k *keeper) extend(name string, d time.Duration) error {
 	kept.mu.Lock()
 	defer kept.mu.Unlock()
 	if kept.settled != nil || !kept.timer.Stop() { // or its time ends right now
-		return token.ErrExpired
+		return leasetoken.ErrExpired
 	}
 	kept.timer.Reset(d)
 	for _, lease := range kept.leases {

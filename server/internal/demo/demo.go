@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/aggregator"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
@@ -47,12 +47,12 @@ type Demo struct {
 	company    company
 	begins     time.Time
 	held       []*zlimit.Lease
-	open       *token.Open
+	open       *leasetoken.Held
 	rng        *rand.Rand
 }
 
 // Leases are what clients hold of a resource.
-func (d *Demo) Leases(resource string) []token.OpenLease { return d.open.Of("", resource) }
+func (d *Demo) Leases(resource string) []leasetoken.HeldLease { return d.open.Of("", resource) }
 
 // Now is the clock of the demo.
 func (d *Demo) Now() time.Time { return d.clock.Now() }
@@ -97,7 +97,7 @@ func (d *Demo) begin(ctx context.Context, o Options) error {
 	if d.store, err = zlimit.MemoryAt(d.clock.Now); err != nil {
 		return err
 	}
-	d.Recent, d.open = recent.New(d.clock.Now), token.NewOpen(d.clock.Now)
+	d.Recent, d.open = recent.New(d.clock.Now), leasetoken.NewHeld(d.clock.Now)
 	d.Limiter, err = zlimit.New(ctx, d.store, zlimit.WithClock(d.clock.Now), zlimit.WithObserver(d.Recent.Observe),
 		zlimit.WithRejectionReports(zlimit.RejectionReports{}), zlimit.WithRejectionCache(0), zlimit.WithFreshness(0))
 	if err != nil {

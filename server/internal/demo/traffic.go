@@ -8,8 +8,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 const dollar = 1e9 // nano-dollars
@@ -173,7 +173,7 @@ func (d *Demo) hold(ctx context.Context, entity string, paid bool) error {
 		return unlessRefused(err)
 	}
 	d.held = append(d.held, lease)
-	d.open.Add(&token.Claims{Expires: d.begins.Add(heldFor), Leases: []token.Lease{{Token: fmt.Sprint(len(d.held)), Entity: entity, Resource: Resource, Amounts: amounts}}})
+	d.open.Add(&leasetoken.Claims{Expires: d.begins.Add(heldFor), Leases: []leasetoken.Lease{{Token: fmt.Sprint(len(d.held)), Entity: entity, Resource: Resource, Amounts: amounts}}})
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
@@ -37,7 +37,7 @@ type Options struct {
 	// Recent must observe the limiters of this process: see [recent.Observer.Observe]. It is required.
 	Recent *recent.Observer
 	// Leases returns the leases that this process has handed to clients and that are not settled; nil is none.
-	Leases func(resource string) []token.OpenLease
+	Leases func(resource string) []leasetoken.HeldLease
 	// ConfigTTL is the [zlimit.WithConfigTTL] of the processes of the namespace: changed limits hold everywhere within it. 0 is a minute.
 	ConfigTTL time.Duration
 	// Namespace and Store name what is shown, such as "production" and "dynamodb:limits".
@@ -97,7 +97,7 @@ func New(o Options) (http.Handler, error) {
 		o.Now = time.Now
 	}
 	if o.Leases == nil {
-		o.Leases = func(string) []token.OpenLease { return nil }
+		o.Leases = func(string) []leasetoken.HeldLease { return nil }
 	}
 	o.ConfigTTL, o.Every = cmp.Or(o.ConfigTTL, time.Minute), cmp.Or(o.Every, 2*time.Second)
 	o.Namespace = cmp.Or(o.Namespace, zlimit.DefaultNamespace)

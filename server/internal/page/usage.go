@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
@@ -53,7 +53,7 @@ func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error)
 	if err != nil {
 		return v, err
 	}
-	var open []token.OpenLease
+	var open []leasetoken.HeldLease
 	for _, resource := range q.Resources {
 		open = append(open, p.Leases(resource)...)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zlimit/zlimit-go/server/internal/token"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
@@ -35,7 +35,7 @@ func (p *page) bookOf(ctx context.Context, q *usageQuery) (*book, time.Time, err
 }
 
 // heldBy returns the amounts of calls under way, by group; amounts of others are below "".
-func (p *page) heldBy(ctx context.Context, q *usageQuery, of *book, open []token.OpenLease) (map[string]float64, error) {
+func (p *page) heldBy(ctx context.Context, q *usageQuery, of *book, open []leasetoken.HeldLease) (map[string]float64, error) {
 	by := map[string]float64{}
 	groups := map[string]bool{}
 	for _, g := range of.Groups {

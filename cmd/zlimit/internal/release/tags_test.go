@@ -112,7 +112,7 @@ func TestTags(t *testing.T) {
 	user := filepath.Join(dir, "user")
 	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(user, 0o755))
 	program := "package main\n\nimport (\n"
-	for _, sub := range []string{"zlimit", "zlimit/blocking", "aggregator", "stack", "httplimit", "quota", "price", "llm", "otelzlimit", "grpclimit", "connectlimit"} {
+	for _, sub := range []string{"zlimit", "zlimit/blocking", "aggregator", "stack", "httplimit", "quota", "price", "llm", "otelzlimit", "grpclimit", "connectlimit", "envoylimit"} {
 		program += "\t_ \"" + module + "/" + sub + "\"\n"
 	}
 	for name, text := range map[string]string{"go.mod": "module user\n\ngo 1.26.0\n", "main.go": program + ")\n\nfunc main() {}\n"} {

@@ -1,4 +1,4 @@
-package token
+package leasetoken
 
 import (
 	"bytes"
@@ -131,7 +131,7 @@ func TestOtherVersion(t *testing.T) {
 	s := signer(t, key("k1", 1))
 	payload := bytes.Replace(payloadOf(t, claims()), []byte{2, 1, version}, []byte{2, 1, version + 1}, 1)
 	head := prefix + "k1." + base64.RawURLEncoding.EncodeToString(payload)
-	if _, err := s.Open(head+"."+mac(s.keys["k1"], head), "default", "gateway", start); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "another version") {
+	if _, err := s.Open(head+"."+mac(s.keys.Load().secrets["k1"], head), "default", "gateway", start); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "another version") {
 		t.Errorf("Open of another version = %v, want an ErrInvalid that says so", err)
 	}
 }
@@ -147,7 +147,7 @@ func TestSignedOfOtherKinds(t *testing.T) {
 	good := payloadOf(t, claims())
 	for i := range len(good) {
 		head := prefix + "k1." + base64.RawURLEncoding.EncodeToString(good[:i])
-		if c, err := s.Open(head+"."+mac(s.keys["k1"], head), "default", "gateway", start); !errors.Is(err, ErrInvalid) {
+		if c, err := s.Open(head+"."+mac(s.keys.Load().secrets["k1"], head), "default", "gateway", start); !errors.Is(err, ErrInvalid) {
 			t.Errorf("Open of %d bytes of a payload = %v, %v, want ErrInvalid", i, c, err)
 		}
 	}
@@ -215,17 +215,49 @@ func TestKeys(t *testing.T) {
 		keys []Key
 		want string
 	}{
-		{"none", nil, "token: no key: at least one key must be given"},
-		{"a short secret", []Key{key("k0", 1), short}, "token: invalid keys[1] secret of 31 bytes: must have at least 32 bytes"},
-		{"no name", []Key{key("", 1)}, `token: invalid keys[0] id "": must have 1 to 32 lower-case letters, digits and dashes`},
-		{"a dot", []Key{key("a.b", 1)}, `token: invalid keys[0] id "a.b": must have 1 to 32 lower-case letters, digits and dashes`},
-		{"twice", []Key{key("a", 1), key("a", 2)}, `token: invalid keys[1] id "a": is given twice`},
+		{"none", nil, "leasetoken: no key: at least one key must be given"},
+		{"a short secret", []Key{key("k0", 1), short}, "leasetoken: invalid keys[1] secret of 31 bytes: must have at least 32 bytes"},
+		{"no name", []Key{key("", 1)}, `leasetoken: invalid keys[0] id "": must have 1 to 32 lower-case letters, digits and dashes`},
+		{"a dot", []Key{key("a.b", 1)}, `leasetoken: invalid keys[0] id "a.b": must have 1 to 32 lower-case letters, digits and dashes`},
+		{"twice", []Key{key("a", 1), key("a", 2)}, `leasetoken: invalid keys[1] id "a": is given twice`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := NewSigner(c.keys...); err == nil || err.Error() != c.want {
 				t.Errorf("NewSigner = %v, want %s", err, c.want)
 			}
 		})
+	}
+}
+
+// TestSetKeys takes the keys of a rotation while tokens are signed, and keeps what it has where they are wrong.
+func TestSetKeys(t *testing.T) {
+	s := signer(t, key("old", 1))
+	old := sign(t, s, claims())
+	if err := s.SetKeys(key("new", 2), key("a.b", 1)); err == nil {
+		t.Error("SetKeys of a wrong ID = nil, want an error")
+	}
+	if again := sign(t, s, claims()); again != old {
+		t.Errorf("Sign after wrong keys = %s, want %s", again, old)
+	}
+	check.Fatal(t, "SetKeys()", s.SetKeys(key("new", 2), key("old", 1)))
+	for _, text := range []string{old, sign(t, s, claims())} {
+		_, err := s.Open(text, "default", "gateway", start)
+		check.Error(t, "Open()", err)
+	}
+	check.Fatal(t, "SetKeys()", s.SetKeys(key("new", 2)))
+	if _, err := s.Open(old, "default", "gateway", start); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Open by a key that is gone = %v, want ErrInvalid", err)
+	}
+}
+
+// TestRandomKey checks that the tokens of a random key open with its signer alone.
+func TestRandomKey(t *testing.T) {
+	s := signer(t, RandomKey())
+	text := sign(t, s, claims())
+	_, err := s.Open(text, "default", "gateway", start)
+	check.Error(t, "Open()", err)
+	if _, err := signer(t, RandomKey()).Open(text, "default", "gateway", start); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Open by another random key = %v, want ErrInvalid", err)
 	}
 }
 

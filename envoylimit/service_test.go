@@ -1,9 +1,8 @@
-package rls
+package envoylimit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,16 +12,14 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
@@ -79,17 +76,9 @@ descriptors:
 func newService(t *testing.T, c *Config) (*Service, *zlimit.RateLimiter, *zlimittest.Clock) {
 	t.Helper()
 	limiter, clock := zlimittest.New(t)
-	signer := check.Call(token.NewSigner(token.Key{ID: "k", Secret: make([]byte, token.MinSecret)})).Must(t, "token.NewSigner()")
-	s, err := New(t.Context(), c, Options{Limiter: limiter, Namespace: zlimit.DefaultNamespace, Tokens: func() *token.Signer { return signer }, Now: clock.Now})
+	s, err := New(t.Context(), limiter, c, WithClock(clock.Now))
 	check.Fatal(t, "New()", err)
 	return s, limiter, clock
-}
-
-// call returns a context of a caller that may do everything.
-func call(t *testing.T) context.Context {
-	t.Helper()
-	p := check.Call(auth.Anyone(zlimit.DefaultNamespace).ByKey("")).Must(t, "ByKey()")
-	return context.WithValue(t.Context(), callerKey{}, p)
 }
 
 func shopConfig() *Config { return &Config{Files: []File{{Name: "shop.yaml", Text: []byte(shop)}}} }
@@ -111,7 +100,7 @@ func withHits(d *common.RateLimitDescriptor, hits uint64) *common.RateLimitDescr
 
 func ask1(t *testing.T, s *Service, domain string, d ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
 	t.Helper()
-	out := check.Call(s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: domain, Descriptors: d})).Must(t, "ShouldRateLimit()")
+	out := check.Call(s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain, Descriptors: d})).Must(t, "ShouldRateLimit()")
 	if len(out.Statuses) != len(d) {
 		t.Fatalf("ShouldRateLimit of %d descriptors = %d statuses", len(d), len(out.Statuses))
 	}
@@ -304,7 +293,7 @@ func TestGlobalShadow(t *testing.T) {
 func TestInvalidRequests(t *testing.T) {
 	c := shopConfig()
 	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
-	c.Rules = []Rule{{Domain: "shop", Keys: []string{"rule"}, Entity: "{rule}", Resource: "r", Consume: map[string]Amount{"rpm": {Fixed: 1}}}}
+	c.Rules = []Rule{{Domain: "shop", Keys: []string{"rule"}, Entity: "{rule}", Resource: "r", Consume: map[string]string{"rpm": "1"}}}
 	s, _, _ := newService(t, c)
 	negative := withHits(descriptor("user=ann"), 1)
 	negative.IsNegativeHits = true
@@ -325,11 +314,11 @@ func TestInvalidRequests(t *testing.T) {
 		{"shop", list(withHits(descriptor("user=ann"), 1<<63)), `descriptors[0] hits_addend: must be at most 9223372036854775807, got "9223372036854775808"`},
 		{"shop", list(negative), `descriptors[0] is_negative_hits: must be false: a refused request would give back what it never took; settle by a lease, got "true"`},
 		{"shop", list(descriptor("lease=x")), `descriptors[0] hits_addend: must be given: it is the actual amount of the lease, got ""`},
-		{"shop", list(withHits(descriptor("lease=x"), 1)), `token: invalid lease: must be a token of this service, which begins with zl1.`},
+		{"shop", list(withHits(descriptor("lease=x"), 1)), `leasetoken: invalid lease: must be a token of this service, which begins with zl1.`},
 		{"shop", list(limited), `descriptors[0] limit: must be left out: a rule charges stored limits, got "requests_per_unit:1 unit:DAY"`},
 		{"shop", list(noUnit), `descriptors[0] limit: must have a unit of second, minute, hour, day, week, month or year, got "UNKNOWN"`},
 	} {
-		_, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: test.domain, Descriptors: test.asks})
+		_, err := s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: test.domain, Descriptors: test.asks})
 		got := strings.ReplaceAll(status.Convert(err).Message(), "  ", " ") // protobuf varies its spaces
 		if status.Code(err) != codes.InvalidArgument || got != test.want {
 			t.Errorf("ShouldRateLimit(%q, %v) = %v %q, want %q", test.domain, test.asks, status.Code(err), got, test.want)
@@ -342,8 +331,8 @@ func TestLease(t *testing.T) {
 	c := &Config{
 		Files:   []File{{Name: "llm.yaml", Text: []byte("domain: llm\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}\n- {key: all, value: x, rate_limit: {unit: day, requests_per_unit: 10}}\n")}},
 		Domains: map[string]Domain{"llm": {Lease: 10 * time.Minute}},
-		Rules: []Rule{{Domain: "llm", Keys: []string{"team", "model"}, Entity: "{team}", Resource: "{model}", Consume: map[string]Amount{
-			"tokens": {Hits: true}, "requests": {Fixed: 1},
+		Rules: []Rule{{Domain: "llm", Keys: []string{"team", "model"}, Entity: "{team}", Resource: "{model}", Consume: map[string]string{
+			"tokens": "hits", "requests": "1",
 		}}},
 	}
 	s, limiter, clock := newService(t, c)
@@ -375,7 +364,7 @@ func TestLease(t *testing.T) {
 		}
 	}
 	request := &pb.RateLimitRequest{Domain: "llm", Descriptors: list(withHits(descriptor("lease="+lease), 0))}
-	if _, err := s.ShouldRateLimit(call(t), request); status.Code(err) != codes.AlreadyExists {
+	if _, err := s.ShouldRateLimit(t.Context(), request); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("another amount = %v, want AlreadyExists", err)
 	}
 	refused := ask1(t, s, "llm", withHits(descriptor("user=ann"), 300), withHits(descriptor("team=red", "model=gpt-5"), 400))
@@ -391,7 +380,7 @@ func TestLease(t *testing.T) {
 	open := ask1(t, s, "llm", withHits(descriptor("user=ann"), 80)).DynamicMetadata.GetFields()["lease"].GetStringValue()
 	clock.Advance(11 * time.Minute)
 	request.Descriptors = list(withHits(descriptor("lease="+open), 0))
-	if _, err := s.ShouldRateLimit(call(t), request); status.Code(err) != codes.FailedPrecondition {
+	if _, err := s.ShouldRateLimit(t.Context(), request); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("an expired lease = %v, want FailedPrecondition", err)
 	}
 	if got, want := left(), "hits=800 hits=9 requests=4 tokens=380"; !strings.HasPrefix(got, want[:8]) {
@@ -433,20 +422,20 @@ func TestReload(t *testing.T) {
 // TestLeasesTooLong gives back what was taken where no token can be handed out.
 func TestLeasesTooLong(t *testing.T) {
 	var keys strings.Builder
-	for i := range MaxDescriptors {
+	for i := range maxDescriptors {
 		fmt.Fprintf(&keys, "- {key: key%d, rate_limit: {unit: day, requests_per_unit: 10}}\n", i)
 	}
 	c := &Config{Files: []File{{Name: "d.yaml", Text: []byte("domain: d\ndescriptors:\n" + keys.String())}}, Domains: map[string]Domain{"d": {Lease: time.Minute}}}
 	s, limiter, _ := newService(t, c)
 	var asks []*common.RateLimitDescriptor
-	for i := range MaxDescriptors {
+	for i := range maxDescriptors {
 		asks = append(asks, withHits(descriptor(fmt.Sprintf("key%d=%s", i, strings.Repeat("x", 250))), 4))
 	}
-	_, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: "d", Descriptors: asks})
+	_, err := s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: asks})
 	if err == nil || !strings.Contains(err.Error(), "must be at most 4096") {
 		t.Fatalf("ShouldRateLimit = %v, want an error about the size of the token", err)
 	}
-	for i := range MaxDescriptors {
+	for i := range maxDescriptors {
 		left, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: strings.Repeat("x", 250), Resource: fmt.Sprintf("d|key%d", i)})
 		if err != nil || left[0].Available != 10 {
 			t.Errorf("key%d has %v left, %v, want all", i, left, err)
@@ -454,59 +443,85 @@ func TestLeasesTooLong(t *testing.T) {
 	}
 }
 
-// TestCallers lets callers use what they may.
+// TestCallers lets callers charge what they may, and settle their own leases.
 func TestCallers(t *testing.T) {
-	key := func(name string) string {
-		sum := sha256.Sum256([]byte(name))
-		return hex.EncodeToString(sum[:])
+	limiter, clock := zlimittest.New(t)
+	who := func(ctx context.Context) (Caller, error) {
+		switch names := metadata.ValueFromIncomingContext(ctx, "name"); {
+		case len(names) == 0:
+			return Caller{}, errors.New("no name")
+		case names[0] == "gateway":
+			return Caller{Name: names[0], MayCharge: func(entity string) bool { return strings.HasPrefix(entity, "a") }}, nil
+		case names[0] == "viewer":
+			return Caller{}, status.Error(codes.PermissionDenied, "a viewer charges nothing")
+		default:
+			return Caller{Name: names[0]}, nil
+		}
 	}
-	callers := check.Call(auth.New([]auth.Caller{
-		{Name: "gateway", KeySHA256: key("g"), Roles: []string{"acquire"}, Entities: []string{"a*"}},
-		{Name: "viewer", KeySHA256: key("v"), Roles: []string{"read"}},
-		{Name: "elsewhere", KeySHA256: key("e"), Roles: []string{"acquire"}, Namespaces: []string{"other"}},
-		{Name: "thief", KeySHA256: key("t"), Roles: []string{"acquire"}},
-	}, zlimit.DefaultNamespace, time.Now)).Must(t, "auth.New()")
 	c := shopConfig()
 	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
-	s, _, _ := newService(t, c)
-	recognize := Recognize(func() *auth.Callers { return callers }, "/open")
-	ask := func(key string, d *common.RateLimitDescriptor) (*pb.RateLimitResponse, error) {
+	s := check.Call(New(t.Context(), limiter, c, WithClock(clock.Now), WithCallers(who))).Must(t, "New()")
+	ask := func(name string, d *common.RateLimitDescriptor) (*pb.RateLimitResponse, error) {
 		ctx := t.Context()
-		if key != "" {
-			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+key))
+		if name != "" {
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("name", name))
 		}
-		out, err := recognize(ctx, &pb.RateLimitRequest{Domain: "shop", Descriptors: list(d)}, &grpc.UnaryServerInfo{FullMethod: "/closed"}, func(ctx context.Context, r any) (any, error) {
-			return s.ShouldRateLimit(ctx, r.(*pb.RateLimitRequest))
-		})
-		answer, _ := out.(*pb.RateLimitResponse)
-		return answer, err
+		return s.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop", Descriptors: list(d)})
 	}
 	for _, test := range []struct {
-		key, user string
-		want      codes.Code
+		name, user string
+		want       codes.Code
 	}{
-		{"g", "ann", codes.OK},
-		{"g", "bob", codes.PermissionDenied},
-		{"v", "ann", codes.PermissionDenied},
-		{"e", "ann", codes.PermissionDenied},
+		{"gateway", "ann", codes.OK},
+		{"gateway", "bob", codes.PermissionDenied},
+		{"other", "bob", codes.OK},
+		{"viewer", "ann", codes.PermissionDenied},
 		{"", "ann", codes.Unauthenticated},
-		{"x", "ann", codes.Unauthenticated},
 	} {
-		if _, err := ask(test.key, descriptor("user="+test.user)); status.Code(err) != test.want {
-			t.Errorf("caller %q for %s = %v, want %v", test.key, test.user, err, test.want)
+		if _, err := ask(test.name, descriptor("user="+test.user)); status.Code(err) != test.want {
+			t.Errorf("caller %q for %s = %v, want %v", test.name, test.user, err, test.want)
 		}
 	}
-	answer := check.Call(ask("g", withHits(descriptor("user=ann"), 1))).Must(t, "ask()")
+	answer := check.Call(ask("gateway", withHits(descriptor("user=ann"), 1))).Must(t, "ask()")
 	settlement := withHits(descriptor("lease="+answer.DynamicMetadata.GetFields()["lease"].GetStringValue()), 0)
-	if _, err := ask("t", settlement); status.Code(err) != codes.PermissionDenied {
+	if _, err := ask("other", settlement); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("settlement by another caller = %v, want PermissionDenied", err)
 	}
-	if _, err := ask("g", settlement); err != nil {
-		t.Errorf("settlement = %v", err)
+	_, err := ask("gateway", settlement)
+	check.Error(t, "settlement", err)
+}
+
+// TestSharedLeases settles a lease in another process, by a key that both have, and in none without.
+func TestSharedLeases(t *testing.T) {
+	limiter, clock := zlimittest.New(t)
+	c := shopConfig()
+	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
+	held := leasetoken.NewHeld(clock.Now)
+	service := func(opts ...Option) *Service {
+		return check.Call(New(t.Context(), limiter, c, append(opts, WithClock(clock.Now), WithHeld(held), WithNamespace("default"))...)).Must(t, "New()")
 	}
-	opened := false
-	_, err := recognize(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/open"}, func(context.Context, any) (any, error) { opened = true; return nil, nil })
-	if err != nil || !opened {
-		t.Errorf("an open service = %v", err)
+	shared := func() Option {
+		return WithSigner(check.Call(leasetoken.NewSigner(leasetoken.Key{ID: "k", Secret: make([]byte, leasetoken.MinSecret)})).Must(t, "NewSigner()"))
+	}
+	count := func() int { return len(held.Of("default", "shop|user")) }
+	answer := ask1(t, service(shared()), "shop", withHits(descriptor("user=ann"), 2))
+	settlement := &pb.RateLimitRequest{Domain: "shop", Descriptors: list(withHits(descriptor("lease="+answer.DynamicMetadata.GetFields()["lease"].GetStringValue()), 0))}
+	if n := count(); n != 1 {
+		t.Errorf("%d leases are held, want 1", n)
+	}
+	if _, err := service().ShouldRateLimit(t.Context(), settlement); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("settlement without the key = %v, want InvalidArgument", err)
+	}
+	_, err := service(shared()).ShouldRateLimit(t.Context(), settlement)
+	check.Error(t, "settlement by another process", err)
+	if n := count(); n != 0 {
+		t.Errorf("%d leases are held after the settlement, want none", n)
+	}
+}
+
+// TestWithoutLimiter makes no service.
+func TestWithoutLimiter(t *testing.T) {
+	if s, err := New(t.Context(), nil, shopConfig()); s != nil || err == nil || err.Error() != "envoylimit: the limiter must not be nil" {
+		t.Errorf("New(nil) = %v, %v", s, err)
 	}
 }

@@ -1,4 +1,4 @@
-package rls
+package envoylimit
 
 import (
 	"bytes"
@@ -40,12 +40,6 @@ type (
 		} `yaml:"replaces"`
 	}
 )
-
-// A File is a file of limits in the form of envoyproxy/ratelimit.
-type File struct {
-	Name string // for errors
-	Text []byte
-}
 
 // parse returns the content of a file. Keys that the form does not have are an error with their line.
 func (f File) parse() (*fileDomain, error) {
@@ -103,7 +97,11 @@ func (n *node) load(f *File, at path, descriptors []fileDescriptor, w Windows) e
 		}
 		n.children[composite] = child
 		if wild {
-			n.wildcards = append(n.wildcards, wildcard{composite, child})
+			pattern, err := patternOf(composite)
+			if err != nil {
+				return fmt.Errorf("%s: %s: value: %w", f.Name, to, err)
+			}
+			n.wildcards = append(n.wildcards, wildcard{pattern, child})
 		}
 	}
 	return nil

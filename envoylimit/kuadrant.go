@@ -1,8 +1,7 @@
-package rls
+package envoylimit
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -15,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
+	"github.com/zlimit/zlimit-go/envoylimit/internal/kuadrant"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -101,12 +100,9 @@ func (s *Service) owe(ctx context.Context, a *ask) error {
 
 // hold returns a lease of nothing, which a correction charges.
 func (s *Service) hold(ctx context.Context, a *ask) (*zlimit.Lease, error) {
-	request, nothing := a.request, make(zlimit.Amounts, len(a.amounts))
-	for name := range a.amounts {
-		nothing[name] = 0
-	}
-	request.Consume = nothing
-	return s.options.Limiter.Acquire(ctx, request)
+	request := a.request
+	request.Consume = nothing(a.amounts)
+	return s.limiter.Acquire(ctx, request)
 }
 
 // defaultTTL is how long a reservation without a time, in a domain without leases, may be settled.
@@ -129,16 +125,16 @@ func (s reserver) Reserve(ctx context.Context, m kuadrant.Message) (proto.Messag
 	if err != nil {
 		return nil, err
 	}
+	t, err := s.read(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	ttl, given := &durationpb.Duration{}, m.Value("ttl").Message()
 	if err := kuadrant.As(given.Interface(), ttl); err != nil {
 		return nil, err
 	}
 	if given.IsValid() && (ttl.CheckValid() != nil || ttl.AsDuration() <= 0) {
 		return nil, invalid("ttl", ttl.AsDuration().String(), "must be above 0")
-	}
-	t, err := s.read(ctx, r)
-	if err != nil {
-		return nil, err
 	}
 	held := *t.domain
 	switch {
@@ -190,7 +186,7 @@ func (s reserver) Commit(ctx context.Context, m kuadrant.Message) (proto.Message
 		return nil, err
 	}
 	err = s.settle(ctx, caller, &a)
-	if status.Code(statusOf(err)) == codes.FailedPrecondition && !errors.Is(err, errNoSigner) {
+	if status.Code(statusOf(err)) == codes.FailedPrecondition {
 		return answer, nil
 	}
 	return answer.With("reservation_released", true), statusOf(err)

@@ -1,53 +1,37 @@
-package server
+package envoylimit
 
 import (
 	"fmt"
 	"maps"
-	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/zlimit/zlimit-go/server/internal/auth"
 )
-
-// Warnings returns what a config does that its author may not expect, in order.
-func (c *Config) Warnings() []string {
-	warnings := c.RateLimit.Warnings()
-	for _, port := range [][2]string{{"grpc", c.GRPC}, {"http", c.HTTP}} {
-		if host, _, _ := net.SplitHostPort(port[1]); !auth.IsLoopback(host) && c.TLS.Certificate == "" {
-			warnings = append(warnings, fmt.Sprintf("%s: keys of callers cross the network in clear text without tls", port[0]))
-		}
-	}
-	return warnings
-}
 
 // An envoyFile is a config of Envoy, as far as it asks a server.
 type envoyFile struct {
-	path     string
+	name     string
 	warnings []string
 	domains  map[string]*yaml.Node
 }
 
-// EnvoyWarnings reads a config of Envoy, and returns what Envoy would let pass without a word, with lines. It also says which of its
-// domains the server has no limits for.
-func (c *Config) EnvoyWarnings(path string) ([]string, error) {
-	text, err := os.ReadFile(path)
+// EnvoyWarnings returns what Envoy would let pass without a word, by the text of a config of Envoy, each with its line. It also says which
+// domains of that config have no limits. The service's config must pass [Config.Check]. Text that is no YAML is an error.
+func (c *Config) EnvoyWarnings(of File) ([]string, error) {
+	t, err := c.table()
 	if err != nil {
 		return nil, err
 	}
 	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := yaml.Unmarshal(of.Text, &root); err != nil {
+		return nil, fmt.Errorf("%s: %w", of.Name, err)
 	}
-	f := &envoyFile{path: path, domains: map[string]*yaml.Node{}}
+	f := &envoyFile{name: of.Name, domains: map[string]*yaml.Node{}}
 	f.walk(&root, false)
-	known := c.RateLimit.DomainNames()
 	for _, name := range slices.Sorted(maps.Keys(f.domains)) {
-		if !slices.Contains(known, name) {
+		if t.domains[name] == nil {
 			f.warn(f.domains[name], "domain %q has no limits here: every request of it passes", name)
 		}
 	}
@@ -55,7 +39,7 @@ func (c *Config) EnvoyWarnings(path string) ([]string, error) {
 }
 
 func (f *envoyFile) warn(at *yaml.Node, format string, args ...any) {
-	f.warnings = append(f.warnings, fmt.Sprintf("%s:%d: %s", f.path, at.Line, fmt.Sprintf(format, args...)))
+	f.warnings = append(f.warnings, fmt.Sprintf("%s:%d: %s", f.name, at.Line, fmt.Sprintf(format, args...)))
 }
 
 // field returns the value of a key, nil if a mapping has none.

@@ -1,12 +1,14 @@
-package rls
+package envoylimit
 
 import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -31,6 +33,7 @@ func TestWrongFiles(t *testing.T) {
 		{limited("unit: day, requests_per_unit: -1"), "line 5: cannot unmarshal"},
 		{limited("unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]"), `replaces must name other limits, got "n"`},
 		{limited("unit: day, requests_per_unit: 1, replaces: [{name: ''}]"), `replaces must name other limits, got ""`},
+		{"domain: d\ndescriptors: [{key: k, value: !!binary Kv8=, rate_limit: {unit: day, requests_per_unit: 1}}]", "value: error parsing regexp: invalid UTF-8"},
 		{"domain: d\ndescriptors: [{key: k, value: v, share_threshold: true}]", "f.yaml: d|k=v: share_threshold needs a value with *"},
 	} {
 		c := Config{Files: []File{{Name: "f.yaml", Text: []byte(test.text)}}}
@@ -44,7 +47,7 @@ func TestWrongConfigs(t *testing.T) {
 	file := func(domain string) File {
 		return File{Name: domain + ".yaml", Text: []byte("domain: d\ndescriptors: [{key: " + domain + ", rate_limit: {unit: day, requests_per_unit: 1}}]")}
 	}
-	rule := Rule{Domain: "d", Keys: []string{"k"}, Entity: "{k}", Resource: "r", Consume: map[string]Amount{"rpm": {Hits: true}}}
+	rule := Rule{Domain: "d", Keys: []string{"k"}, Entity: "{k}", Resource: "r", Consume: map[string]string{"rpm": "hits"}}
 	changed := func(change func(*Rule)) Config {
 		r := rule
 		change(&r)
@@ -55,6 +58,7 @@ func TestWrongConfigs(t *testing.T) {
 		want   string
 	}{
 		{Config{Files: []File{file("a"), file("b")}}, `b.yaml: domain "d" is in a.yaml already: set merge_domains to have it in both`},
+		{Config{NearLimit: math.NaN()}, "near_limit must be from 0 to 1, got NaN"},
 		{Config{NearLimit: 2}, "near_limit must be from 0 to 1, got 2"},
 		{Config{Domains: map[string]Domain{"x": {}}}, `domains: "x" has no file and no rule`},
 		{Config{Files: []File{file("a")}, Domains: map[string]Domain{"d": {Windows: "rolling"}}}, `domain "d": windows must be aligned or bucket, got "rolling"`},
@@ -62,6 +66,9 @@ func TestWrongConfigs(t *testing.T) {
 		{changed(func(r *Rule) { r.Domain = "" }), "rules[0]: domain must not be empty"},
 		{changed(func(r *Rule) { r.Keys = nil }), "rules[0]: keys must be from 1 to 32, got 0"},
 		{changed(func(r *Rule) { r.Consume = nil }), "rules[0]: consume must name a limit at least"},
+		{changed(func(r *Rule) { r.Consume = map[string]string{"rpm": "hit"} }), `rules[0]: consume[rpm] must be "hits" or a number of tokens from 0, got "hit"`},
+		{changed(func(r *Rule) { r.Consume = map[string]string{"rpm": "-1"} }), `rules[0]: consume[rpm] must be "hits" or a number of tokens from 0, got "-1"`},
+		{changed(func(r *Rule) { r.Consume = map[string]string{"rpm": "1.5"} }), `rules[0]: consume[rpm] must be "hits" or a number of tokens from 0, got "1.5"`},
 		{changed(func(r *Rule) { r.Entity = "{x}" }), `rules[0]: entity must have keys of the rule in braces, got "{x}"`},
 		{changed(func(r *Rule) { r.Entity = "{k" }), `rules[0]: entity must have keys of the rule in braces, got "{k"`},
 		{changed(func(r *Rule) { r.Resource = "" }), "rules[0]: resource must not be empty"},
@@ -71,18 +78,6 @@ func TestWrongConfigs(t *testing.T) {
 		}
 	}
 	check.Error(t, "Check()", (&Config{MergeDomains: true, Files: []File{file("a"), file("b")}}).Check())
-}
-
-func TestAmounts(t *testing.T) {
-	var amounts map[string]Amount
-	if err := yaml.Unmarshal([]byte("{a: hits, b: 3}"), &amounts); err != nil || amounts["a"] != (Amount{Hits: true}) || amounts["b"] != (Amount{Fixed: 3}) {
-		t.Errorf("amounts = %v, %v", amounts, err)
-	}
-	for _, text := range []string{"{a: hit}", "{a: -1}", "{a: 1.5}"} {
-		if err := yaml.Unmarshal([]byte(text), &amounts); err == nil || !strings.Contains(err.Error(), "amount must be") {
-			t.Errorf("amounts of %s = %v, want an error", text, err)
-		}
-	}
 }
 
 // TestNames gives each descriptor a name of its own, and known values their own names.
@@ -113,5 +108,43 @@ func TestWarnings(t *testing.T) {
 	}
 	if got := shopConfig().Warnings(); !slices.Equal(got, nil) {
 		t.Errorf("Warnings of a file with a fixed limit = %q", got)
+	}
+}
+
+// TestLoad reads a config with the files that it names, and finds what is wrong with either.
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		check.Fatal(t, "os.WriteFile()", os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	write("b.limits.yaml", shop)
+	write("a.limits.yaml", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]")
+	rules := "rules: [{domain: llm, keys: [user], entity: '{user}', resource: gpt, consume: {tokens: hits, requests: 1_000}}]\n"
+	c := check.Call(Load(write("good.yaml", "files: ['*.limits.yaml']\ndomains: {a: {on_unavailable: allow}}\n"+rules))).Must(t, "Load()")
+	if len(c.Files) != 2 || c.Files[0].Name != filepath.Join(dir, "a.limits.yaml") || c.Domains["a"].OnUnavailable != zlimit.PolicyAllow {
+		t.Errorf("Load() = %+v", c)
+	}
+	r := check.Call(c.Rules[0].compile()).Must(t, "compile()")
+	if got := r.amounts(7); got["tokens"] != 7 || got["requests"] != 1000 {
+		t.Errorf("amounts of 7 hits = %v, want 7 tokens and 1000 requests", got)
+	}
+	empty := check.Call(Load(write("empty.yaml", ""))).Must(t, "Load()")
+	if len(empty.Files) != 0 {
+		t.Errorf("Load() of an empty file = %+v", empty)
+	}
+	for _, test := range []struct{ text, want string }{
+		{"file: [x]", "bad.yaml: yaml: unmarshal errors:\n  line 1: field file not found in type envoylimit.Config"},
+		{"files: [none.yaml]", `bad.yaml: files: no file matches "` + filepath.Join(dir, "none.yaml") + `"`},
+		{"files: ['[']", "bad.yaml: files: syntax error in pattern"},
+		{"near_limit: 2", "bad.yaml: near_limit must be from 0 to 1, got 2"},
+	} {
+		if _, err := Load(write("bad.yaml", test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Load() of %q = %v, want %q", test.text, err, test.want)
+		}
+	}
+	if _, err := Load(filepath.Join(dir, "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Load() of no file = %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package rls
+package envoylimit
 
 import (
 	"bytes"
@@ -30,9 +30,9 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		limiter, _ := zlimittest.New(t)
-		s := check.Call(New(t.Context(), c, Options{Limiter: limiter, Namespace: "default"})).Must(t, "New of a checked file")
+		s := check.Call(New(t.Context(), limiter, c)).Must(t, "New of a checked file")
 		for name := range table.domains {
-			if _, err := s.ShouldRateLimit(call(t), &pb.RateLimitRequest{Domain: name, Descriptors: list(descriptor("a=b"), descriptor("a=b", "c="))}); err != nil {
+			if _, err := s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: name, Descriptors: list(descriptor("a=b"), descriptor("a=b", "c="))}); err != nil {
 				t.Errorf("ShouldRateLimit = %v", err)
 			}
 		}
@@ -78,7 +78,7 @@ func FuzzRequest(f *testing.F) {
 		c := shopConfig()
 		c.Domains = map[string]Domain{"shop": {Lease: time.Minute, Metadata: true}}
 		s, _, _ := newService(t, c)
-		answer, err := s.ShouldRateLimit(call(t), &r)
+		answer, err := s.ShouldRateLimit(t.Context(), &r)
 		if err == nil && len(answer.GetStatuses()) != len(r.GetDescriptors()) {
 			t.Errorf("%d statuses for %d descriptors", len(answer.GetStatuses()), len(r.GetDescriptors()))
 		}

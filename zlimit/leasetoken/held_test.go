@@ -1,4 +1,4 @@
-package token_test
+package leasetoken_test
 
 import (
 	"fmt"
@@ -6,24 +6,24 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
-// TestOpen: a lease is open until it is settled, or ended, by whichever of its tokens.
-func TestOpen(t *testing.T) {
+// TestHeld: a lease is open until it is settled, or ended, by whichever of its tokens.
+func TestHeld(t *testing.T) {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	open := token.NewOpen(func() time.Time { return now })
+	open := leasetoken.NewHeld(func() time.Time { return now })
 	held := func() (n int64) {
 		for _, l := range open.Of("production", "gpt") {
 			n += l.Amounts["tpm"]
 		}
 		return n
 	}
-	claims := func(tokens ...string) *token.Claims {
-		c := &token.Claims{Namespace: "production", Expires: now.Add(5 * time.Minute)}
+	claims := func(tokens ...string) *leasetoken.Claims {
+		c := &leasetoken.Claims{Namespace: "production", Expires: now.Add(5 * time.Minute)}
 		for _, text := range tokens {
-			c.Leases = append(c.Leases, token.Lease{Token: text, Entity: "alice", Resource: "gpt", Amounts: map[string]int64{"tpm": 100}})
+			c.Leases = append(c.Leases, leasetoken.Lease{Token: text, Entity: "alice", Resource: "gpt", Amounts: map[string]int64{"tpm": 100}})
 		}
 		return c
 	}
@@ -51,7 +51,7 @@ func TestOpen(t *testing.T) {
 	if got := held(); got != 0 {
 		t.Errorf("%d are held after the end of all leases, want 0", got)
 	}
-	var none *token.Open
+	var none *leasetoken.Held
 	none.Add(claims("a"))
 	none.Extend(claims("a"))
 	none.Settled("a")
@@ -60,8 +60,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestOpenOfOneLease knows the tokens of a request that was repeated as one lease.
-func TestOpenOfOneLease(t *testing.T) {
+// TestHeldOfOneLease knows the tokens of a request that was repeated as one lease.
+func TestHeldOfOneLease(t *testing.T) {
 	l := check.Call(zlimit.Open(t.Context(), "memory:")).Must(t, "zlimit.Open()")
 	t.Cleanup(func() { _ = l.Close() })
 	var tokens []string
@@ -76,20 +76,20 @@ func TestOpenOfOneLease(t *testing.T) {
 	if tokens[0] == tokens[1] {
 		t.Fatal("the tokens are one")
 	}
-	open := token.NewOpen(nil)
-	open.Add(&token.Claims{Expires: time.Now().Add(time.Hour), Leases: []token.Lease{{Token: tokens[0], Resource: "gpt"}}})
+	open := leasetoken.NewHeld(nil)
+	open.Add(&leasetoken.Claims{Expires: time.Now().Add(time.Hour), Leases: []leasetoken.Lease{{Token: tokens[0], Resource: "gpt"}}})
 	open.Settled(tokens[1])
 	if left := open.Of("", "gpt"); len(left) > 0 {
 		t.Errorf("%v is open, want that the other token of the lease settles it", left)
 	}
 }
 
-// TestOpenIsBounded does not grow with leases that nobody settles.
-func TestOpenIsBounded(t *testing.T) {
+// TestHeldIsBounded does not grow with leases that nobody settles.
+func TestHeldIsBounded(t *testing.T) {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	open := token.NewOpen(func() time.Time { return now })
+	open := leasetoken.NewHeld(func() time.Time { return now })
 	add := func(name string) {
-		open.Add(&token.Claims{Expires: now.Add(time.Minute), Leases: []token.Lease{{Token: name, Resource: "gpt"}}})
+		open.Add(&leasetoken.Claims{Expires: now.Add(time.Minute), Leases: []leasetoken.Lease{{Token: name, Resource: "gpt"}}})
 	}
 	const most = 65536
 	for i := range most + 100 {

@@ -1,4 +1,4 @@
-package rls
+package envoylimit
 
 import (
 	"context"
@@ -7,9 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/token"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // handOn closes the leases of a request. The leases of estimates become a token that settles them. If one cannot be handed on, the estimates are
@@ -32,37 +31,39 @@ func (s *Service) handOn(ctx context.Context, t *turn) error {
 	}
 	claims, err := s.claims(t, estimates)
 	if err == nil {
-		t.lease, err = s.options.Tokens().Sign(claims)
+		t.lease, err = s.options.signer.Sign(claims)
 	}
 	if err == nil {
-		s.options.Open.Add(claims)
+		s.options.held.Add(claims)
 		return nil
 	}
 	for i := range claims.Leases { // their leases are closed
-		none := zlimit.Amounts{}
-		for name := range estimates[i].amounts {
-			none[name] = 0
-		}
-		err = errors.Join(err, s.options.Limiter.Settle(context.WithoutCancel(ctx), claims.Leases[i].Token, none))
+		err = errors.Join(err, s.limiter.Settle(context.WithoutCancel(ctx), claims.Leases[i].Token, nothing(estimates[i].amounts)))
 	}
 	s.giveBack(ctx, estimates[len(claims.Leases):])
 	return err
 }
 
+// nothing returns amounts of zero of the same limits.
+func nothing(of zlimit.Amounts) zlimit.Amounts {
+	none := make(zlimit.Amounts, len(of))
+	for name := range of {
+		none[name] = 0
+	}
+	return none
+}
+
 // claims returns what a token of estimates says: of each lease the limits alone that a settlement corrects. After an error, it has the
 // leases that were closed before.
-func (s *Service) claims(t *turn, estimates []*ask) (*token.Claims, error) {
-	until := s.options.Now().Add(t.Lease)
-	claims := &token.Claims{Namespace: s.options.Namespace, Caller: t.caller.Name, Expires: until, Last: until}
-	if s.options.Tokens == nil {
-		return claims, errNoSigner
-	}
+func (s *Service) claims(t *turn, estimates []*ask) (*leasetoken.Claims, error) {
+	until := s.options.now().Add(t.Lease)
+	claims := &leasetoken.Claims{Namespace: s.options.namespace, Caller: t.caller.Name, Expires: until, Last: until}
 	for _, a := range estimates {
 		text, err := a.lease.Token(t.Lease)
 		if err != nil {
 			return claims, err
 		}
-		lease := token.Lease{Token: text, Entity: a.request.Entity, Resource: a.request.Resource, Amounts: map[string]int64{}}
+		lease := leasetoken.Lease{Token: text, Entity: a.request.Entity, Resource: a.request.Resource, Amounts: map[string]int64{}}
 		for _, name := range a.estimated {
 			lease.Amounts[name] = a.hits
 		}
@@ -71,19 +72,13 @@ func (s *Service) claims(t *turn, estimates []*ask) (*token.Claims, error) {
 	return claims, nil
 }
 
-// errNoSigner is for a service with leases that has no keys.
-var errNoSigner = status.Error(codes.FailedPrecondition, "leases need keys that sign them")
-
 // settle settles the leases of an earlier request, whose actual amount is the hits.
-func (s *Service) settle(ctx context.Context, caller *auth.Principal, a *ask) error {
-	if s.options.Tokens == nil {
-		return errNoSigner
-	}
-	claims, err := s.options.Tokens().Open(a.sealed, s.options.Namespace, caller.Name, s.options.Now())
+func (s *Service) settle(ctx context.Context, caller Caller, a *ask) error {
+	claims, err := s.options.signer.Open(a.sealed, s.options.namespace, caller.Name, s.options.now())
 	switch {
-	case errors.Is(err, token.ErrExpired):
+	case errors.Is(err, leasetoken.ErrExpired):
 		return status.Error(codes.FailedPrecondition, err.Error())
-	case errors.Is(err, token.ErrForeign):
+	case errors.Is(err, leasetoken.ErrForeign):
 		return status.Error(codes.PermissionDenied, err.Error())
 	case err != nil:
 		return status.Error(codes.InvalidArgument, err.Error())
@@ -94,9 +89,9 @@ func (s *Service) settle(ctx context.Context, caller *auth.Principal, a *ask) er
 		for name := range claims.Leases[i].Amounts {
 			actual[name] = a.hits
 		}
-		err := s.options.Limiter.Settle(ctx, claims.Leases[i].Token, actual)
+		err := s.limiter.Settle(ctx, claims.Leases[i].Token, actual)
 		if err == nil || errors.Is(err, zlimit.ErrSettled) { // by another replica
-			s.options.Open.Settled(claims.Leases[i].Token)
+			s.options.held.Settled(claims.Leases[i].Token)
 		}
 		failed = errors.Join(failed, err)
 	}

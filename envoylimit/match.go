@@ -1,12 +1,12 @@
-package rls
+package envoylimit
 
 import (
+	"regexp"
 	"strings"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/zlimit/zlimit-go/server/internal/auth"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,10 +33,15 @@ type node struct {
 	wildcards []wildcard
 }
 
-// A wildcard is a child whose key_value has a *.
+// A wildcard is a child whose key_value has a *, which stands for any text.
 type wildcard struct {
-	pattern string
+	pattern *regexp.Regexp
 	node    *node
+}
+
+// patternOf returns the pattern of a text with stars.
+func patternOf(text string) (*regexp.Regexp, error) {
+	return regexp.Compile("(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$")
 }
 
 // child returns the descriptor for an entry: the one with its value, else the first wildcard, else the one with the key alone.
@@ -46,11 +51,21 @@ func (n *node) child(key, value string) *node {
 		return c
 	}
 	for i := range n.wildcards {
-		if auth.Matches(n.wildcards[i].pattern, text) {
+		if n.wildcards[i].pattern.MatchString(text) {
 			return n.wildcards[i].node
 		}
 	}
 	return n.children[key]
+}
+
+// hasFixed reports whether there is a limit whose values are all fixed.
+func (n *node) hasFixed() bool {
+	for _, c := range n.children {
+		if !c.varies && (c.limit != nil || c.hasFixed()) {
+			return true
+		}
+	}
+	return false
 }
 
 // find returns the limit of a descriptor, and the entity whose requests it counts. The limit is nil where the file has none for exactly

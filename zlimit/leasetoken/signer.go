@@ -1,20 +1,31 @@
-// Package token signs the leases that a server hands to its clients, and verifies them when they come back. A token of a lease of
-// package zlimit is not signed: a client that changes one can return tokens to any bucket. A signed token names the namespace and the
+// Package leasetoken signs the leases that a service hands to its clients, and verifies them when they come back. A token of
+// [zlimit.Lease.Token] is not signed: a client that changes one can return tokens to any bucket. A signed token names the namespace and the
 // caller that it was given to, and opens for these alone.
 //
-// A token is text: zl1.KEY.PAYLOAD.MAC, where KEY is the name of the signing key, and MAC the HMAC-SHA-256 of everything before it.
+//	signer, err := leasetoken.NewSigner(leasetoken.Key{ID: "2026-11", Secret: secret})
+//	// …
+//	text, err := signer.Sign(&leasetoken.Claims{Caller: "gateway", Expires: end, Last: end, Leases: leases})
+//	// … later, in any process that has the key:
+//	claims, err := signer.Open(text, "", "gateway", time.Now())
+//
+// A signed token is text: zl1.KEY.PAYLOAD.MAC, where KEY is the ID of the signing key, and MAC the HMAC-SHA-256 of everything before it.
 // PAYLOAD is readable for anyone and must be kept out of logs.
-package token
+//
+// [Held] has the leases that a process has handed out and that are not settled yet, for a page of status.
+package leasetoken
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -22,22 +33,24 @@ import (
 
 // The bounds of tokens and of their keys.
 const (
-	MaxSize     = 4096 // bytes of a token
-	MaxLeases   = 16   // in one token
-	MinSecret   = 32   // bytes of the secret of a key
+	MaxSize   = 4096 // bytes of a token
+	MaxLeases = 16   // in one token
+	MinSecret = 32   // bytes of the secret of a key
+)
+
+const (
 	prefix      = "zl1."
-	macSize     = sha256.Size
-	macTextSize = (macSize*8 + 5) / 6
+	macTextSize = (sha256.Size*8 + 5) / 6
 )
 
 // Errors of [Signer.Open]. None of them has a part of the token in its text.
 var (
 	// ErrInvalid says that the token was not signed by one of the keys: it was changed, or its key was retired.
-	ErrInvalid = errors.New("token: invalid lease")
+	ErrInvalid = errors.New("leasetoken: invalid lease")
 	// ErrForeign says that the token was given to another caller, or for another namespace.
-	ErrForeign = errors.New("token: lease of another caller")
+	ErrForeign = errors.New("leasetoken: lease of another caller")
 	// ErrExpired says that the time in which the lease can be settled is over.
-	ErrExpired = errors.New("token: lease expired")
+	ErrExpired = errors.New("leasetoken: lease expired")
 )
 
 // A Key signs tokens. Its ID is part of each token, and has 1 to 32 lower-case letters, digits and dashes.
@@ -46,9 +59,12 @@ type Key struct {
 	Secret []byte // at least [MinSecret] bytes
 }
 
+// RandomKey returns a key with the ID random and a secret that no other process has. The tokens that it signs end with the process.
+func RandomKey() Key { return Key{ID: "random", Secret: []byte(rand.Text() + rand.Text())} }
+
 // A Lease is one lease of a token.
 type Lease struct {
-	Token    string           // of zlimit.Lease.Token
+	Token    string           // of [zlimit.Lease.Token]
 	Entity   string           // of the request
 	Resource string           // of the request
 	Amounts  map[string]int64 // taken, by limit, in tokens
@@ -74,33 +90,48 @@ type Claims struct {
 }
 
 // A Signer signs tokens with one key, and opens the tokens of all its keys. It is safe for concurrent use.
-type Signer struct {
-	sign Key
-	keys map[string][]byte
+type Signer struct{ keys atomic.Pointer[keys] }
+
+// keys are immutable.
+type keys struct {
+	sign    string            // the ID of the key that signs
+	secrets map[string][]byte // by ID
 }
 
-// NewSigner returns a signer. It signs with the first key. The others are keys that signed before: their tokens open until the
-// keys are left out. To rotate, put the new key first in every replica's file, and drop the old one when its last token has expired.
-// Replicas that do not know the new key yet reject its tokens, so add it as a second key everywhere first.
-func NewSigner(keys ...Key) (*Signer, error) {
-	if len(keys) == 0 {
-		return nil, errors.New("token: no key: at least one key must be given")
-	}
-	s := &Signer{sign: keys[0], keys: make(map[string][]byte, len(keys))}
-	for i, k := range keys {
-		field := "keys[" + strconv.Itoa(i) + "]"
-		if !keyID.MatchString(k.ID) {
-			return nil, fmt.Errorf("token: invalid %s id %q: must have 1 to 32 lower-case letters, digits and dashes", field, k.ID)
-		}
-		if len(k.Secret) < MinSecret {
-			return nil, fmt.Errorf("token: invalid %s secret of %d bytes: must have at least %d bytes", field, len(k.Secret), MinSecret)
-		}
-		if _, twice := s.keys[k.ID]; twice {
-			return nil, fmt.Errorf("token: invalid %s id %q: is given twice", field, k.ID)
-		}
-		s.keys[k.ID] = append([]byte(nil), k.Secret...)
+// NewSigner returns a signer. It signs with the first key. The others are keys that signed before: their tokens open until the keys are
+// left out. A key that breaks a rule, an ID that is given twice, and no key at all are an error.
+//
+// To rotate, first add the new key as the second one in every process, since a process rejects tokens of keys that it does not know. Then
+// put it first everywhere. Drop the old key when its last token has expired.
+func NewSigner(of ...Key) (*Signer, error) {
+	s := &Signer{}
+	if err := s.SetKeys(of...); err != nil {
+		return nil, err
 	}
 	return s, nil
+}
+
+// SetKeys replaces the keys, as [NewSigner] takes them. After an error, the signer keeps those that it has.
+func (s *Signer) SetKeys(of ...Key) error {
+	if len(of) == 0 {
+		return errors.New("leasetoken: no key: at least one key must be given")
+	}
+	all := &keys{sign: of[0].ID, secrets: make(map[string][]byte, len(of))}
+	for i, k := range of {
+		field := "keys[" + strconv.Itoa(i) + "]"
+		if !keyID.MatchString(k.ID) {
+			return fmt.Errorf("leasetoken: invalid %s id %q: must have 1 to 32 lower-case letters, digits and dashes", field, k.ID)
+		}
+		if len(k.Secret) < MinSecret {
+			return fmt.Errorf("leasetoken: invalid %s secret of %d bytes: must have at least %d bytes", field, len(k.Secret), MinSecret)
+		}
+		if _, twice := all.secrets[k.ID]; twice {
+			return fmt.Errorf("leasetoken: invalid %s id %q: is given twice", field, k.ID)
+		}
+		all.secrets[k.ID] = slices.Clone(k.Secret)
+	}
+	s.keys.Store(all)
+	return nil
 }
 
 var keyID = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
@@ -109,20 +140,21 @@ var keyID = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 // and limits. It does no I/O.
 func (s *Signer) Sign(c *Claims) (string, error) {
 	if n := len(c.Leases); n == 0 || n > MaxLeases {
-		return "", fmt.Errorf("token: invalid number of leases %d: must be from 1 to %d", n, MaxLeases)
+		return "", fmt.Errorf("leasetoken: invalid number of leases %d: must be from 1 to %d", n, MaxLeases)
 	}
 	if c.Expires.After(c.Last) {
-		return "", fmt.Errorf("token: invalid expiry %s: must not be after the end of the leases, %s", text(c.Expires), text(c.Last))
+		return "", fmt.Errorf("leasetoken: invalid expiry %s: must not be after the end of the leases, %s", text(c.Expires), text(c.Last))
 	}
 	payload, err := c.encode()
 	if err != nil {
-		return "", fmt.Errorf("token: %w", err)
+		return "", fmt.Errorf("leasetoken: %w", err)
 	}
-	signed := prefix + s.sign.ID + "." + base64.RawURLEncoding.EncodeToString(payload)
+	by := s.keys.Load()
+	signed := prefix + by.sign + "." + base64.RawURLEncoding.EncodeToString(payload)
 	if size := len(signed) + 1 + macTextSize; size > MaxSize {
-		return "", fmt.Errorf("token: invalid size %d: must be at most %d; the leases are of too many buckets and limits", size, MaxSize)
+		return "", fmt.Errorf("leasetoken: invalid size %d: must be at most %d; the leases are of too many buckets and limits", size, MaxSize)
 	}
-	return signed + "." + mac(s.keys[s.sign.ID], signed), nil
+	return signed + "." + mac(by.secrets[by.sign], signed), nil
 }
 
 // Open returns the claims of a token that was given to a caller in a namespace. A token that is not signed by a key of the signer is
@@ -156,7 +188,7 @@ func (s *Signer) verify(token string) (*Claims, error) {
 	if !ok || len(prefix)+len(id) >= end {
 		return invalid("must be a token of this service, of four parts")
 	}
-	secret, ok := s.keys[id]
+	secret, ok := s.keys.Load().secrets[id]
 	if !ok {
 		return invalid("is signed by a key that this service does not have, or no longer")
 	}

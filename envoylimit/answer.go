@@ -1,4 +1,4 @@
-package rls
+package envoylimit
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (s *Service) answer(t *turn) (*pb.RateLimitResponse, error) {
 	if t.refused && !t.shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
-	now := s.options.Now()
+	now := s.options.now()
 	var tightest *pb.RateLimitResponse_DescriptorStatus
 	for i := range t.asks {
 		status := t.asks[i].status(now)

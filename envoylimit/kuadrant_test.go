@@ -1,4 +1,4 @@
-package rls
+package envoylimit
 
 import (
 	"context"
@@ -16,18 +16,18 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/zlimit/zlimit-go/envoylimit/internal/kuadrant"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
-	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/rls/kuadrant"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
 // dialKuadrant returns a function that calls a method of Kuadrant's service over the wire.
 func dialKuadrant(t *testing.T, s *Service) func(method string, in, out proto.Message) error {
 	t.Helper()
 	port := check.Call(net.Listen("tcp", "127.0.0.1:0")).Must(t, "net.Listen()")
-	anyone := auth.Anyone(zlimit.DefaultNamespace)
-	server := grpc.NewServer(grpc.UnaryInterceptor(Recognize(func() *auth.Callers { return anyone })))
+	server := grpc.NewServer()
 	s.Register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(port) }()
@@ -75,12 +75,20 @@ func commitRequest(t *testing.T, user, id string, actual uint64) proto.Message {
 
 func TestKuadrant(t *testing.T) {
 	c := &Config{Files: []File{{Name: "llm.yaml", Text: []byte("domain: llm\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1000}}]")}}}
-	s, limiter, clock := newService(t, c)
+	limiter, clock := zlimittest.New(t)
+	held := leasetoken.NewHeld(clock.Now)
+	s := check.Call(New(t.Context(), limiter, c, WithClock(clock.Now), WithHeld(held))).Must(t, "New()")
 	call := dialKuadrant(t, s)
 	left := func(user string) int64 {
 		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: user, Resource: "llm|user"})
 		check.Fatal(t, "Available()", err)
 		return statuses[0].Available
+	}
+	count := func(what string, want int) {
+		t.Helper()
+		if n := len(held.Of(zlimit.DefaultNamespace, "llm|user")); n != want {
+			t.Errorf("%d leases are held %s, want %d", n, what, want)
+		}
 	}
 	verify := func(what string, user string, want int64) {
 		t.Helper()
@@ -112,6 +120,7 @@ func TestKuadrant(t *testing.T) {
 		t.Fatalf("Reserve = %v, %q", code, id)
 	}
 	verify("after an estimate", "ann", 400)
+	count("after an estimate", 1)
 	if code, id := reserve("ann", 600, 0); code != over || id != "" {
 		t.Errorf("Reserve of too much = %v, %q", code, id)
 	}
@@ -121,6 +130,7 @@ func TestKuadrant(t *testing.T) {
 			t.Errorf("Commit = %v, %v", released, failure)
 		}
 		verify("after the actual amount", "ann", 750)
+		count("after the actual amount", 0)
 	}
 	if _, failure := commit("ann", id, 1); failure != codes.AlreadyExists {
 		t.Errorf("Commit of another amount = %v", failure)

@@ -1,4 +1,4 @@
-package rls
+package envoylimit
 
 import (
 	"math"
@@ -45,14 +45,17 @@ func invalid(field, value, rule string) error {
 	return status.Errorf(codes.InvalidArgument, "%s: %s, got %q", field, rule, value)
 }
 
+// maxDescriptors bounds the descriptors of a request.
+const maxDescriptors = 16
+
 // ask reads what the descriptors of a request ask, without limits that others of them replace. It does no I/O.
 func (t *turn) ask() error {
 	r := t.request
 	if r.GetDomain() == "" {
 		return invalid("domain", "", "must not be empty")
 	}
-	if n := len(r.GetDescriptors()); n == 0 || n > MaxDescriptors {
-		return invalid("number of descriptors", strconv.Itoa(n), "must be from 1 to "+strconv.Itoa(MaxDescriptors))
+	if n := len(r.GetDescriptors()); n == 0 || n > maxDescriptors {
+		return invalid("number of descriptors", strconv.Itoa(n), "must be from 1 to "+strconv.Itoa(maxDescriptors))
 	}
 	t.domain = t.domains[r.GetDomain()]
 	known := t.domain != nil
@@ -160,18 +163,7 @@ func (a *ask) readHits(r *pb.RateLimitRequest, from *common.RateLimitDescriptor)
 // rule returns the first rule for a descriptor, with its values.
 func (d *domain) rule(entries []*common.RateLimitDescriptor_Entry) (*rule, []string) {
 	for _, r := range d.rules {
-		if len(r.keys) != len(entries) {
-			continue
-		}
-		values := make([]string, len(entries))
-		for i, e := range entries {
-			if e.GetKey() != r.keys[i] {
-				values = nil
-				break
-			}
-			values[i] = e.GetValue()
-		}
-		if values != nil {
+		if values := r.values(entries); values != nil {
 			return r, values
 		}
 	}
@@ -183,14 +175,7 @@ func (a *ask) byRule(r *rule, values []string, estimate bool, from *common.RateL
 	if from.GetLimit() != nil {
 		return invalid("limit", from.GetLimit().String(), "must be left out: a rule charges stored limits")
 	}
-	a.kind = askLimit
-	a.amounts = make(zlimit.Amounts, len(r.consume))
-	for name, amount := range r.consume {
-		a.amounts[name] = amount.Fixed
-		if amount.Hits {
-			a.amounts[name] = a.hits
-		}
-	}
+	a.kind, a.amounts = askLimit, r.amounts(a.hits)
 	a.request = zlimit.Request{Entity: r.entity.name(values), Resource: r.resource.name(values), Consume: a.amounts}
 	if estimate {
 		a.estimated = r.estimated
