@@ -54,7 +54,7 @@ func TestHits(t *testing.T) {
 		ask1(t, s, "shop", descriptor("user=ann"))
 	}
 	ask1(t, s, "shop", withHits(descriptor("all=yes"), 2), descriptor("user=guest"))
-	ask1(t, s, "shop", withHits(descriptor("all=yes"), 0))
+	ask1(t, s, "shop", withHits(descriptor("plan=gold"), 0))
 	for range 2 {
 		ask1(t, s, "shop", descriptor("user=ann", "path=/shadow"))
 	}

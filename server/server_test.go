@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/zlimit/zlimit-go/internal/proof/check"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // directory returns a directory with files.
@@ -129,6 +131,48 @@ func TestServe(t *testing.T) {
 	check.Error(t, "Run", end())
 	if _, err := client.ShouldRateLimit(t.Context(), request("bob")); err == nil {
 		t.Error("ShouldRateLimit after the end = nil, want an error")
+	}
+}
+
+// TestReloadOfKeys settles leases across a reload: those of a key that is left, and of the random key of a server without keys. New leases are
+// signed by the new key.
+func TestReloadOfKeys(t *testing.T) {
+	const inline = "signing_keys: [{id: a, file: a.key}]\n"
+	files := map[string]string{"x.limits.yaml": limits, "a.key": strings.Repeat("a", 32), "b.key": strings.Repeat("b", 32)}
+	for _, test := range []struct{ name, before, after, first, second string }{
+		{"a rotation", inline, "signing_keys: [{id: b, file: b.key}, {id: a, file: a.key}]\n", "zl1.a.", "zl1.b."},
+		{"no keys", "", "", "zl1.random.", "zl1.random."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			files["before.yaml"], files["after.yaml"] = config+test.before, config+test.after
+			dir := directory(t, files)
+			s, _ := start(t, filepath.Join(dir, "before.yaml"))
+			limit := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}}
+			check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, limit))
+			post := func(path, body string) map[string]any {
+				t.Helper()
+				answer := check.Call(http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))).Must(t, "http.Post()")
+				defer answer.Body.Close()
+				var reply map[string]any
+				if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
+					t.Fatalf("%s = %d %v, %v", path, answer.StatusCode, reply, err)
+				}
+				return reply
+			}
+			acquire := func(prefix string) string {
+				t.Helper()
+				lease, _ := post("/v1/acquire", `{"entity":"alice","resource":"gpt","consume":{"tokens":10},"lease":"5m"}`)["lease"].(string)
+				if !strings.HasPrefix(lease, prefix) {
+					t.Errorf("the lease is %.12s…, want one that begins with %s", lease, prefix)
+				}
+				return lease
+			}
+			first := acquire(test.first)
+			check.Fatal(t, "Reload()", s.Reload(t.Context(), check.Call(Load(filepath.Join(dir, "after.yaml"), noEnv)).Must(t, "Load()")))
+			for _, lease := range []string{first, acquire(test.second)} {
+				post("/v1/settle", fmt.Sprintf(`{"lease":%q,"actual":{"tokens":1}}`, lease))
+			}
+		})
 	}
 }
 
