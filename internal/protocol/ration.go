@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"slices"
 	"sync"
 
@@ -76,6 +77,9 @@ func (tk *levelTaker) isTrickleOf(l *level, i *image, asOf int64) bool {
 // and refuse what flows in. A queue of tokens refuses nothing, so callers that wait can come later: by the random time after the tokens
 // have flowed in, and by more if their process has taken more recently, see [tookWeight]. Then small differences of clocks do not decide
 // who gets the tokens.
+//
+// If writes of the process fail, the parts of all processes are more than the whole. So the time is longer by the square root of how many writes
+// are charged for one that is done. Without the root, a process that fails more often than others would fall behind them.
 func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 	share, took := t.share()
 	if share == 1 {
@@ -86,7 +90,7 @@ func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 	if waits {
 		return i.askedAt + int64(elapsed/(1+draw*(1/share+tookWeight*took)))
 	}
-	return i.askedAt + int64(min(elapsed, elapsed*share/draw))
+	return i.askedAt + int64(min(elapsed, elapsed*share/(draw*math.Sqrt(t.cost()))))
 }
 
 // tookWeight is the weight of a process's part of the recent writes in the delay of its callers that wait, relative to the time until

@@ -198,9 +198,8 @@ const manyProcesses = 100
 const fewWrites = 5
 
 // share returns the part of what flows into an item that is this process's: its part of all recent writes, and of its rejections. It is
-// 1 as long as others write it seldom, such as an aggregator that refills it: a rejection of this process is then exact. If writes of the
-// process fail, the parts of all processes are more than the whole, and it is up to half as much. The second part is that of the writes
-// alone.
+// 1 as long as others write it seldom, such as an aggregator that refills it: a rejection of this process is then exact. The second part
+// is that of the writes alone.
 func (t *traffic) share() (share, took float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +207,7 @@ func (t *traffic) share() (share, took float64) {
 		return 1, 1
 	}
 	mine := t.mine + shortWeight*t.short
-	return mine / (mine + t.others) / t.charged(), t.mine / (t.mine + t.others)
+	return mine / (mine + t.others), t.mine / (t.mine + t.others)
 }
 
 // crowdWritesPerSecond is the number of writes a second, by other processes, of a bucket that may itself be why its key is throttled. A
