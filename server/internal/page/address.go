@@ -2,9 +2,7 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -27,9 +25,9 @@ func address(path string, pairs ...string) string {
 	return strings.TrimSuffix(path+"?"+q.Encode(), "?")
 }
 
-// entityURL is the screen of an entity.
+// entityURL is the screen of an entity. Without a resource of its own it shows one that the entity has used.
 func entityURL(entity, resource string) string {
-	if resource == zlimit.DefaultResource {
+	if resource == zlimit.DefaultResource || resource == everyone {
 		resource = ""
 	}
 	return address("/entity", "id", entity, "resource", resource)
@@ -69,7 +67,7 @@ func reachOf(of []reach, q url.Values, name, usual string) (reach, error) {
 	asked := cmp.Or(q.Get(name), usual)
 	i := slices.IndexFunc(of, func(r reach) bool { return r.Key == asked })
 	if i < 0 {
-		return reach{}, &statusError{http.StatusBadRequest, fmt.Sprintf("%s must be %s, %s or %s, and not %.20q", name, of[0].Key, of[1].Key, of[2].Key, asked)}
+		return reach{}, mustBe(name, of[0].Key+", "+of[1].Key+" or "+of[2].Key, asked)
 	}
 	return of[i], nil
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -21,8 +20,7 @@ type auditBody struct {
 
 const mostEvents = 200
 
-func (p *page) audit(ctx context.Context, r *http.Request, _ User) (v view, err error) {
-	q := r.URL.Query()
+func (p *page) audit(ctx context.Context, q url.Values) (v view, err error) {
 	body := &auditBody{Principal: q.Get("principal"), Entity: q.Get("entity"), Hidden: url.Values{"since": {q.Get("since")}}, People: map[string]bool{}}
 	v.Body = body
 	if body.Reach, err = reachOf(backwards, q, "since", "7d"); err != nil {

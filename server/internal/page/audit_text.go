@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -24,12 +23,11 @@ func changeOf(e *zlimit.AuditEvent) change {
 	if e.Resource != "" && e.Resource != zlimit.DefaultResource {
 		c.For = named(e.Resource)
 	}
-	resource, isResource := strings.CutPrefix(e.Entity, zlimit.AuditResource(""))
-	switch {
-	case isResource:
-		c.Subject, c.URL = "resource "+named(resource), "/limits/edit?resource="+url.QueryEscape(resource)
-	case e.Entity == zlimit.AuditSystem:
-		c.Subject, c.URL = "the system", "/limits/edit"
+	switch at := hindsight.LevelOf(e); {
+	case at.Entity == "" && at.Resource == "":
+		c.Subject, c.URL = "the system", editURL(at)
+	case at.Entity == "":
+		c.Subject, c.URL = "resource "+named(at.Resource), editURL(at)
 	case c.For != "–":
 		c.Where = ", for " + c.For
 	}

@@ -3,7 +3,7 @@ package page
 import (
 	"context"
 	"errors"
-	"net/http"
+	"net/url"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -18,8 +18,8 @@ type entitiesBody struct {
 
 const entitiesPerPage = 50
 
-func (p *page) entities(ctx context.Context, r *http.Request, _ User) (view, error) {
-	prefix, after := r.URL.Query().Get("q"), r.URL.Query().Get("after")
+func (p *page) entities(ctx context.Context, q url.Values) (view, error) {
+	prefix, after := q.Get("q"), q.Get("after")
 	body := &entitiesBody{Prefix: prefix}
 	v := view{Body: body}
 	stored, err := first(0, p.Limiter.Entities.List(ctx, zlimit.EntityQuery{Prefix: prefix, After: after, Limit: entitiesPerPage + 1}))

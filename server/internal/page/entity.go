@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -19,27 +19,28 @@ import (
 
 // An entityBody is the screen that answers what an entity may do, why, and what happened to it.
 type entityBody struct {
-	ID, Resource string
-	Resources    []string
-	Resolved     zlimit.Resolved
-	NoLimits     bool
-	Limits       []limitRow
-	Parents      []string // the topmost first
-	Children     []zlimit.Entity
-	Stored       bool
-	Cascade      bool // whether its requests are charged to parents
-	Events       []change
-	Hours        charts
-	Used         float64 // in these hours, of a limit
-	UsedOf       string
-	Names        []string // of limits that can be topped up
-	Operation    string   // of the forms
-	Done         string
-	Refused      int64          // in the last minute
-	Cause        *cause         // which refuses most
-	Low          bool           // the narrowest limit runs low
-	Narrowest    *zlimit.Status // of those that refuse
-	Until        time.Time      // when it has room, if it has none
+	choice
+
+	ID        string
+	Resolved  zlimit.Resolved
+	NoLimits  bool
+	Limits    []limitRow
+	Parents   []string // the topmost first
+	Children  []zlimit.Entity
+	Stored    bool
+	Cascade   bool // whether its requests are charged to parents
+	Events    []change
+	Hours     charts
+	Used      float64 // in these hours, of a limit
+	UsedOf    string
+	Names     []string // of limits that can be topped up
+	Operation string   // of the forms
+	Done      string
+	Refused   int64          // in the last minute
+	Cause     *recent.Cause  // which refuses most
+	Low       bool           // the narrowest limit runs low
+	Narrowest *zlimit.Status // of those that refuse
+	Until     time.Time      // when it has room, if it has none
 }
 
 // A limitRow is where a limit stands, and where it comes from.
@@ -53,77 +54,78 @@ type limitRow struct {
 	Full   time.Duration
 }
 
-func (p *page) entity(ctx context.Context, r *http.Request, _ User) (view, error) {
-	id := r.URL.Query().Get("id")
+func (p *page) entity(ctx context.Context, q url.Values) (view, error) {
+	id := q.Get("id")
 	if id == "" {
-		return view{}, &statusError{http.StatusBadRequest, "Say which entity: id is missing"}
+		return view{}, errNoEntity
 	}
 	e, err := p.Limiter.Entities.Get(ctx, id)
 	if err != nil && !isNotFound(err) {
 		return view{}, err
 	}
-	body := &entityBody{ID: id, Operation: rand.Text(), Done: r.URL.Query().Get("done"), Stored: err == nil, Cascade: e.Cascade && e.ParentID != ""}
+	body := &entityBody{ID: id, Operation: rand.Text(), Done: q.Get("done"), Stored: err == nil, Cascade: e.Cascade && e.ParentID != ""}
 	v := view{Body: body}
-	if body.Resource, body.Resources, err = p.entityResources(ctx, r, id); err != nil || body.Resource == "" {
+	if body.choice, err = p.chooseOf(ctx, q, id); err != nil || body.Resource == "" {
 		return v, err
 	}
-	body.Resolved, err = p.Limiter.Limits.Resolve(ctx, id, body.Resource)
-	if err != nil && !isNoLimits(err) {
+	statuses, err := p.limitsOf(ctx, body)
+	if err == nil {
+		err = p.related(ctx, body, e.ParentID)
+	}
+	if err != nil {
 		return v, err
 	}
-	body.NoLimits = err != nil
-	statuses, err := p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: id, Resource: body.Resource, Parents: true})
+	pulse := p.Recent.Of(body.Resource)
+	refusals, err := p.refusals(ctx, body.Resource, &pulse)
+	p.verdict(body, statuses, refusals)
+	return v, err
+}
+
+var errNoEntity = bad("Say which entity: id is missing")
+
+// limitsOf reads where the limits of an entity stand, and where they come from: its own first.
+func (p *page) limitsOf(ctx context.Context, body *entityBody) (statuses zlimit.Statuses, err error) {
+	body.Resolved, err = p.Limiter.Limits.Resolve(ctx, body.ID, body.Resource)
+	if body.NoLimits = err != nil; err != nil && !isNoLimits(err) {
+		return nil, err
+	}
+	statuses, err = p.Limiter.Available(ctx, zlimit.AvailableQuery{Entity: body.ID, Resource: body.Resource, Parents: true})
 	if errors.Is(err, zlimit.ErrDisabled) {
-		statuses, err = p.disabled(ctx, id, body.Resource, &body.Resolved)
+		statuses, err = p.disabled(ctx, body.ID, body.Resource, &body.Resolved)
 	}
 	if err != nil && !isNoLimits(err) {
-		return v, err
+		return nil, err
 	}
-	sources := map[string]zlimit.Source{id: body.Resolved.Source}
+	sources := map[string]zlimit.Source{body.ID: body.Resolved.Source}
 	for i := range statuses {
 		st := &statuses[i]
 		row, err := p.limitRow(ctx, st, sources)
 		if err != nil {
-			return v, err
+			return nil, err
 		}
 		if body.Resolved.DisabledBy != "" && row.Cell.Class == "" {
 			row.Cell.State, row.Cell.Class = "disabled", "off"
 		}
 		body.Limits = append(body.Limits, row)
-		if st.Entity == id && st.Limit.Term == 0 {
+		if st.Entity == body.ID && st.Limit.Term == 0 {
 			body.Names = append(body.Names, st.Limit.Name)
 		}
 	}
-	if err := p.related(ctx, body, e.ParentID); err != nil {
-		return v, err
-	}
-	pulse := p.Recent.Of(body.Resource)
-	refusals, err := p.refusals(ctx, body.Resource, &pulse)
-	if err != nil {
-		return v, err
-	}
-	p.verdict(body, statuses, refusals)
 	slices.SortStableFunc(body.Limits, func(a, b limitRow) int {
-		return btoi(b.Entity == id && b.Wider == 0) - btoi(a.Entity == id && a.Wider == 0)
+		return btoi(b.Entity == body.ID && b.Wider == 0) - btoi(a.Entity == body.ID && a.Wider == 0)
 	})
-	return v, nil
+	return statuses, nil
 }
 
 // verdict finds what refuses the entity, or else its narrowest limit.
 func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []recent.Refused) {
-	causes, refused := p.causes(func(entity, limit string) (found *zlimit.Status) {
-		for i := range statuses {
-			if st := &statuses[i]; st.Entity == entity && st.Limit.Name == limit {
-				found = st
-			}
-		}
-		return found
-	}, slices.DeleteFunc(refusals, func(of recent.Refused) bool { return of.Entity != body.ID || of.Resource != body.Resource }))
+	causes, refused := p.causes(slices.DeleteFunc(refusals, func(of recent.Refused) bool { return of.Entity != body.ID || of.Resource != body.Resource }), statuses)
 	if body.Refused = refused; refused > 0 {
 		body.Cause = &causes[0]
 	}
 	for i := range statuses {
-		if st := &statuses[i]; st.Limit.Mode == zlimit.ModeEnforced && (body.Narrowest == nil || cmp.Or(cmp.Compare(shareOf(st), shareOf(body.Narrowest)), cmp.Compare(st.Available, body.Narrowest.Available)) < 0) {
+		st, least := &statuses[i], body.Narrowest
+		if st.Limit.Mode == zlimit.ModeEnforced && (least == nil || cmp.Or(cmp.Compare(shareOf(st), shareOf(least)), cmp.Compare(st.Available, least.Available)) < 0) {
 			body.Narrowest = st
 		}
 	}
@@ -133,11 +135,7 @@ func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []re
 	case body.Narrowest.Available <= 0:
 		body.Until = recent.RoomAt(body.Narrowest, &recent.Refused{Requested: 1}, p.Now())
 	case body.Low:
-		for i := range statuses {
-			if st := &statuses[i]; counts(st, p.Now()) && shareOf(st) == lowest {
-				body.Narrowest = st
-			}
-		}
+		body.Narrowest = lowest
 	}
 }
 
@@ -157,30 +155,24 @@ func (p *page) disabled(ctx context.Context, id, resource string, resolved *zlim
 	return statuses, nil
 }
 
-// entityResources returns the resource to show of an entity, and those for which it has a bucket.
-func (p *page) entityResources(ctx context.Context, r *http.Request, id string) (asked string, names []string, err error) {
-	names, _, err = once(ctx, &p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) ([]string, error) {
+// chooseOf returns the resource to show of an entity, and those for which it has a bucket.
+func (p *page) chooseOf(ctx context.Context, q url.Values, id string) (c choice, err error) {
+	c.Tabs, err = once(ctx, p.feed, "buckets of "+id, 10*time.Second, func(ctx context.Context) (names []string, err error) {
 		buckets, err := first(0, p.Limiter.Entities.Buckets(ctx, id))
-		var names []string
 		for i := range buckets {
 			names = append(names, buckets[i].Resource)
 		}
 		slices.Sort(names)
 		return slices.Compact(names), err
 	})
-	if err != nil {
-		return "", nil, err
+	known := c.Tabs
+	if c.Resource = q.Get("resource"); err == nil && c.Resource == "" && len(known) == 0 {
+		known, err = p.feed.resources(ctx)
 	}
-	known := names
-	if asked = r.URL.Query().Get("resource"); asked == "" && len(names) == 0 {
-		if known, err = p.feed.resources(ctx); err != nil || len(known) == 0 {
-			return "", nil, err
-		}
+	if err == nil && c.Resource == "" && len(known) > 0 {
+		c.Resource = known[0]
 	}
-	if asked == "" {
-		asked = known[0]
-	}
-	return asked, names, nil
+	return c, err
 }
 
 // limitRow makes the row of a limit. The sources of the limits of entities are looked up once each. A budget that was raised is shown with that
@@ -196,15 +188,12 @@ func (p *page) limitRow(ctx context.Context, st *zlimit.Status, sources map[stri
 		sources[st.Entity] = source
 	}
 	now := p.Now()
-	row = limitRow{Status: st, Cell: statusCell(st, now), Source: source, At: zlimit.Level{Resource: st.Resource}}
-	switch source {
-	case zlimit.SourceEntity:
+	row = limitRow{Status: st, Cell: statusCell(st, now), Source: source}
+	if source == zlimit.SourceEntity || source == zlimit.SourceEntityDefault {
 		row.At.Entity = st.Entity
-	case zlimit.SourceEntityDefault:
-		row.At = zlimit.Level{Entity: st.Entity}
-	case zlimit.SourceSystem:
-		row.At = zlimit.Level{}
-	default:
+	}
+	if source != zlimit.SourceEntityDefault && source != zlimit.SourceSystem {
+		row.At.Resource = st.Resource
 	}
 	if ends, ok := st.UsedUp(now); ok && st.Available > 0 {
 		row.Ends = ends
@@ -244,9 +233,7 @@ func (p *page) related(ctx context.Context, body *entityBody, parent string) (er
 	if err != nil || len(body.Names) == 0 {
 		return err
 	}
-	if body.UsedOf = body.Names[0]; slices.Contains(body.Names, "tpm") {
-		body.UsedOf = "tpm"
-	}
+	body.UsedOf = mainLimit(body.Names)
 	first := zlimit.WindowHourly.Start(p.Now()).Add(-47 * time.Hour)
 	hours, err := p.hours(ctx, body.ID, body.Resource, body.UsedOf, first, 48)
 	if body.Used = sum(hours); body.Used > 0 {

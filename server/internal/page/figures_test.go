@@ -124,7 +124,7 @@ func TestHangingStore(t *testing.T) {
 			readers.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				_, _, err := once(ctx, &p.feed, "buckets", time.Second, func(ctx context.Context) (int, error) {
+				_, err := once(ctx, p.feed, "buckets", time.Second, func(ctx context.Context) (int, error) {
 					asked++
 					<-ctx.Done()
 					return 0, ctx.Err()
@@ -173,7 +173,7 @@ func TestWhole(t *testing.T) {
 // TestOutlook gives the headline and the row of one budget one answer.
 func TestOutlook(t *testing.T) {
 	from := time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
-	q := &usageQuery{Resource: "gpt", Zone: time.UTC, Query: ledger.Query{Limit: "tpm", Entity: "acme", Resources: []string{"gpt"}, From: from, Now: from.AddDate(0, 0, 20)}}
+	q := &usageQuery{choice: choice{Resource: "gpt"}, Zone: time.UTC, Query: ledger.Query{Limit: "tpm", Entity: "acme", Resources: []string{"gpt"}, From: from, Now: from.AddDate(0, 0, 20)}}
 	p := &page{Options: Options{Now: func() time.Time { return q.Now }}}
 	check.Fatal(t, "parse()", p.parse())
 	for _, test := range []struct {

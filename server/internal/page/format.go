@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 const nanoDollars = 1e9
@@ -290,4 +291,28 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+func zoneOf(l *zlimit.Limit) *time.Location {
+	if zone, err := time.LoadLocation(l.Zone); err == nil && l.Zone != "" {
+		return zone
+	}
+	return time.UTC
+}
+
+// whose names a limit, with its entity if that is a parent.
+func whose(st *zlimit.Status, id string) string {
+	if st.Entity == id {
+		return limitName(&st.Limit)
+	}
+	return limitName(&st.Limit) + " of " + named(st.Entity)
+}
+
+// leftOf is what a limit that refuses has, or owes.
+func leftOf(c *recent.Cause) string {
+	left := amount(c.Limit, math.Abs(float64(c.Status.Available)))
+	if !isMoney(c.Limit) {
+		left += " tokens"
+	}
+	return left
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/hindsight"
+	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
 
 // functions are what templates call beside fields and methods. Numbers may be of any type.
@@ -26,7 +27,8 @@ func (p *page) functions() template.FuncMap {
 		"cell":     func(st *zlimit.Status) cell { return statusCell(st, p.Now()) },
 		"named":    named, "titled": titled, "whose": whose, "lower": strings.ToLower, "listed": listed,
 		"pct": pct, "percent": percent, "signed": signedPercent, "span": span, "moreThan": moreThan, "sparkline": sparkline,
-		"entity": entityURL, "level": editURL, "resource": resourceName, "one": oneResource, "source": sourceText, "limitTitle": limitTitle, "times": refusedTimes, "changed": changeOf,
+		"entity": entityURL, "level": editURL, "resource": resourceName, "source": sourceText, "limitTitle": limitTitle, "times": refusedTimes, "changed": changeOf,
+		"left": leftOf, "asked": func(c *recent.Cause) string { return amount(c.Limit, float64(max(c.Requested, 1))) },
 		"isMoney": isMoney, "share": shareOf,
 		"limit":      func(l zlimit.Limit) string { return limitText(&l) },
 		"limitName":  func(l zlimit.Limit) string { return limitName(&l) },

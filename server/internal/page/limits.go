@@ -3,7 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
-	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -18,15 +18,14 @@ type limitsBody struct {
 
 const mostLevels = 500
 
-func (p *page) limits(ctx context.Context, r *http.Request, _ User) (view, error) {
+func (p *page) limits(ctx context.Context, q url.Values) (view, error) {
 	body := &limitsBody{Groups: map[string][]zlimit.Stored{}}
 	v := view{Body: body}
-	q := zlimit.LevelQuery{Entity: r.URL.Query().Get("entity"), Resource: r.URL.Query().Get("resource")}
 	set, err := p.Limiter.Managed.Set(ctx)
 	if err != nil {
 		return v, err
 	}
-	levels, err := first(mostLevels+1, p.Limiter.Limits.List(ctx, q))
+	levels, err := first(mostLevels+1, p.Limiter.Limits.List(ctx, zlimit.LevelQuery{Entity: q.Get("entity"), Resource: q.Get("resource")}))
 	if err != nil {
 		return v, err
 	}

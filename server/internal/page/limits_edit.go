@@ -16,8 +16,13 @@ import (
 
 const mostLimits = 16
 
+// A formError says what is wrong with the limits of a form.
+type formError string
+
+func (e formError) Error() string { return string(e) }
+
 // errStale reports that a form was filled in from limits that are no longer stored.
-var errStale = errors.New("the limits were changed meanwhile")
+const errStale = formError("the limits were changed meanwhile")
 
 // An editBody is a level in a form.
 type editBody struct {
@@ -45,26 +50,26 @@ func (p *page) edited(ctx context.Context, at zlimit.Level) (body editBody, err 
 	for i := range lines {
 		lines[i] = body.Config.Limits[i].String()
 	}
-	body.Text = strings.Join(lines, "\n")
 	before, err := json.Marshal(body.Config)
-	body.Before = string(before)
+	body.Text, body.Before = strings.Join(lines, "\n"), string(before)
 	return body, err
 }
 
-func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
-	at := levelOf(r.URL.Query())
+func (p *page) editLimits(ctx context.Context, q url.Values) (view, error) {
+	at := levelOf(q)
 	body, err := p.edited(ctx, at)
 	v := view{Body: &body}
 	if err != nil {
 		return v, err
 	}
-	body.Done = r.URL.Query().Get("done")
+	body.Done = q.Get("done")
 	subject := at.Entity
-	switch {
-	case at.Entity == "" && at.Resource == "":
+	switch at.Source() {
+	case zlimit.SourceSystem:
 		subject = zlimit.AuditSystem
-	case at.Entity == "":
+	case zlimit.SourceResource:
 		subject = zlimit.AuditResource(at.Resource)
+	default:
 	}
 	events, err := first(0, p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}))
 	body.History = changesOf(events)
@@ -72,70 +77,67 @@ func (p *page) editLimits(ctx context.Context, r *http.Request, _ User) (view, e
 }
 
 // parseLimits reads a limit a line. The error names the line.
-func parseLimits(text string) ([]zlimit.Limit, error) {
-	var all []zlimit.Limit
-	seen := map[string]bool{}
+func parseLimits(text string) (all []zlimit.Limit, err error) {
 	for i, line := range strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" {
 			continue
 		}
+		wrong := func(format string, args ...any) ([]zlimit.Limit, error) {
+			return nil, formError(fmt.Sprintf("line %d: ", i+1) + fmt.Sprintf(format, args...))
+		}
 		var l zlimit.Limit
 		if err := l.UnmarshalText([]byte(line)); err != nil {
 			if invalid, ok := errors.AsType[*zlimit.ValidationError](err); ok {
-				return nil, fmt.Errorf("line %d: %s %s", i+1, line, invalid.Reason)
+				return wrong("%s %s", line, invalid.Reason)
 			}
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
+			return wrong("%v", err)
 		}
-		if seen[l.Name] {
-			return nil, fmt.Errorf("line %d: %s occurs twice", i+1, l.Name)
+		if limitNamed(all, l.Name) != nil {
+			return wrong("%s occurs twice", l.Name)
 		}
-		seen[l.Name] = true
 		all = append(all, l)
 	}
 	if len(all) > mostLimits {
-		return nil, fmt.Errorf("there are %d limits, and a level has at most %d", len(all), mostLimits)
+		return nil, formError(fmt.Sprintf("there are %d limits, and a level has at most %d", len(all), mostLimits))
 	}
 	return all, nil
 }
 
-// again shows the form with what was typed, and why it was not accepted.
-func (p *page) again(ctx context.Context, at zlimit.Level, text string, why error) (view, error) {
-	body, err := p.edited(ctx, at)
+// again shows the form with what was typed, and why it was not accepted. An error that no other form mends is returned.
+func (p *page) again(ctx context.Context, q url.Values, why error) (view, error) {
+	if !errors.As(why, new(formError)) && !errors.As(why, new(*zlimit.ValidationError)) {
+		return view{}, why
+	}
+	body, err := p.edited(ctx, levelOf(q))
 	v := view{Screen: "limits/edit", Body: &body, Status: http.StatusBadRequest}
 	body.Error = "Nothing was saved. " + why.Error()
 	if errors.Is(why, errStale) {
 		v.Status = http.StatusConflict
 		body.Error = "Nothing was saved: the limits were changed meanwhile. Below are your lines; what is stored now is " + cmp.Or(strings.ReplaceAll(body.Text, "\n", "  "), "nothing") + ". Preview again to go on from there."
 	}
-	body.Text = text
+	body.Text = q.Get("limits")
 	return v, err
 }
 
-func (p *page) saveLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
-	at, text := levelOf(r.PostForm), r.PostForm.Get("limits")
-	next, err := parseLimits(text)
+func (p *page) saveLimits(ctx context.Context, q url.Values) (view, error) {
+	at := levelOf(q)
+	next, err := parseLimits(q.Get("limits"))
+	if err == nil {
+		err = rotation.CheckLimits(ctx, p.Limiter, at.Entity)
+	}
+	if err == nil {
+		err = p.Limiter.Limits.Update(ctx, at, func(c *zlimit.Config) error {
+			now, err := json.Marshal(c)
+			if err == nil && string(now) != q.Get("before") {
+				err = errStale
+			}
+			c.Limits = next
+			return err
+		})
+	}
 	if err != nil {
-		return p.again(ctx, at, text, err)
-	}
-	if err := rotation.CheckLimits(ctx, p.Limiter, at.Entity); errors.As(err, new(*zlimit.ValidationError)) {
-		return p.again(ctx, at, text, err)
-	} else if err != nil {
-		return view{}, err
-	}
-	err = p.Limiter.Limits.Update(ctx, at, func(c *zlimit.Config) error {
-		now, err := json.Marshal(c)
-		if err == nil && string(now) != r.PostForm.Get("before") {
-			err = errStale
-		}
-		c.Limits = next
-		return err
-	})
-	switch {
-	case errors.Is(err, errStale) || errors.As(err, new(*zlimit.ValidationError)):
-		return p.again(ctx, at, text, err)
-	case err != nil:
-		return view{}, err
+		return p.again(ctx, q, err)
 	}
 	p.feed.forget()
 	return view{Leads: address("/limits/edit", "entity", at.Entity, "resource", at.Resource, "done", "limits")}, nil

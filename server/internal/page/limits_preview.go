@@ -3,7 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
-	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -34,23 +34,21 @@ type feltRow struct {
 
 type diffRow struct{ Name, Was, Is, Class, Word string }
 
-func (p *page) previewLimits(ctx context.Context, r *http.Request, _ User) (view, error) {
-	at, text := levelOf(r.PostForm), r.PostForm.Get("limits")
-	next, err := parseLimits(text)
+func (p *page) previewLimits(ctx context.Context, q url.Values) (view, error) {
+	body := &previewBody{}
+	next, err := parseLimits(q.Get("limits"))
+	if err == nil {
+		body.editBody, err = p.edited(ctx, levelOf(q))
+	}
+	if err == nil && q.Get("before") != body.Before {
+		err = errStale
+	}
 	if err != nil {
-		return p.again(ctx, at, text, err)
+		return p.again(ctx, q, err)
 	}
-	edited, err := p.edited(ctx, at)
-	if err != nil {
-		return view{}, err
-	}
-	if r.PostForm.Get("before") != edited.Before {
-		return p.again(ctx, at, text, errStale)
-	}
-	edited.Text = text
-	body := &previewBody{editBody: edited, Diff: diffOf(edited.Config.Limits, next)}
+	body.Text, body.Diff = q.Get("limits"), diffOf(body.Config.Limits, next)
 	body.Nothing = !slices.ContainsFunc(body.Diff, func(d diffRow) bool { return d.Word != "stays" })
-	return view{Body: body}, p.preview(ctx, body, at, next)
+	return view{Body: body}, p.preview(ctx, body, next)
 }
 
 // diffOf says how limits differ, those that stay the same last.
@@ -78,14 +76,14 @@ func diffOf(was, is []zlimit.Limit) (rows []diffRow) {
 }
 
 // preview finds the buckets that a level is for, and what they have left under other limits.
-func (p *page) preview(ctx context.Context, body *previewBody, at zlimit.Level, next []zlimit.Limit) error {
-	buckets, err := p.bucketsOf(ctx, at)
+func (p *page) preview(ctx context.Context, body *previewBody, next []zlimit.Limit) error {
+	buckets, err := p.bucketsOf(ctx, body.Level)
 	if err != nil {
 		return err
 	}
 	body.Partly = len(buckets) == mostPreviewed
 	for i := range buckets {
-		covered, err := p.covered(ctx, at, &buckets[i])
+		covered, err := p.covered(ctx, body.Level, &buckets[i])
 		if err != nil {
 			return err
 		}
@@ -156,7 +154,7 @@ func (p *page) bucketsOf(ctx context.Context, at zlimit.Level) (all []zlimit.Buc
 		}
 	}
 	for _, resource := range resources {
-		read, _, err := p.feed.buckets(ctx, resource)
+		read, err := p.feed.buckets(ctx, resource)
 		if err != nil {
 			return nil, err
 		}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
+	"net/url"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
@@ -21,13 +23,13 @@ const (
 
 // A nowBody is the screen that answers who is refused, by which limit, and until when.
 type nowBody struct {
-	Resource                        string
-	Resources                       []string
+	choice
+
 	Pulse                           recent.Pulse
 	Count, Unlisted                 int // buckets, and entities without one
 	Refusing, UsedUp, Disabled, Low int // entities
 	Refused                         int64
-	Causes                          []cause
+	Causes                          []recent.Cause
 	Held, Capacity                  int64 // slots
 	Outage                          bool
 	Columns                         []string
@@ -41,7 +43,9 @@ type nowBody struct {
 // A bucketRow is a bucket with its place in the tree.
 type bucketRow struct {
 	*standing
-	relation
+
+	Parent   string
+	Children int
 }
 
 // Tag says how the bucket stands.
@@ -52,19 +56,18 @@ func (r bucketRow) Tag() tag {
 	return tags[r.rank]
 }
 
-func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
-	var v view
-	resource, resources, err := p.resource(ctx, r, &v)
-	if err != nil || resource == "" {
-		return v, err
+func (p *page) now(ctx context.Context, q url.Values) (view, error) {
+	c, err := p.choose(ctx, q, false)
+	if err != nil || c.Resource == "" {
+		return nothing, err
 	}
-	read, at, err := p.feed.buckets(ctx, resource)
+	read, err := p.feed.buckets(ctx, c.Resource)
 	if err != nil {
-		return v, err
+		return view{}, err
 	}
-	body := &nowBody{Resource: resource, Resources: resources, Pulse: p.Recent.Of(resource), Count: len(read.Buckets), Outage: p.Limiter.Stats().Outage}
-	v.At, v.Body = at, body
-	refusals, err := p.refusals(ctx, resource, &body.Pulse)
+	body := &nowBody{choice: c, Pulse: p.Recent.Of(c.Resource), Count: len(read.Buckets), Outage: p.Limiter.Stats().Outage}
+	v := view{At: read.At, Body: body}
+	refusals, err := p.refusals(ctx, c.Resource, &body.Pulse)
 	if err != nil {
 		return v, err
 	}
@@ -72,52 +75,51 @@ func (p *page) now(ctx context.Context, r *http.Request, _ User) (view, error) {
 	for _, of := range refusals {
 		byEntity[of.Entity] += of.N
 	}
-	all, ranks := make([]standing, len(read.Buckets)), map[rank]int{}
+	all, ranks, statuses := make([]standing, len(read.Buckets)), map[rank]int{}, make([]zlimit.Statuses, len(read.Buckets))
 	for i := range read.Buckets {
 		b := &read.Buckets[i]
-		all[i] = standingOf(b, byEntity[b.Entity], body.Pulse.Waiting[b.Entity], p.Now())
+		all[i], statuses[i] = standingOf(b, byEntity[b.Entity], body.Pulse.Waiting[b.Entity], p.Now()), b.Statuses
 		ranks[all[i].rank]++
 		body.Held, body.Capacity = body.Held+all[i].Held, body.Capacity+all[i].slots
 	}
 	slices.SortStableFunc(all, func(a, b standing) int { return a.compare(&b) })
 	body.Refusing, body.UsedUp, body.Disabled, body.Low = len(byEntity), ranks[rankUsedUp], ranks[rankDisabled], ranks[rankLow]+ranks[rankOwes]
-	body.Causes, body.Refused = p.causes(func(entity, limit string) *zlimit.Status {
-		if i := slices.IndexFunc(all, func(s standing) bool { return s.Entity == entity && s.Status(limit) != nil }); i >= 0 {
-			return all[i].Status(limit)
-		}
-		return nil
-	}, refusals)
+	body.Causes, body.Refused = p.causes(refusals, statuses...)
 	body.Refused = max(body.Refused, body.Pulse.RefusedMinute) // a flood of names is not counted by name
 	if read.Coverage.Known() {
 		body.Unlisted = read.Coverage.Unlisted
 	}
-	if err := p.rows(ctx, r, body, all); err != nil {
+	most := shownBuckets
+	if q.Get("all") != "" {
+		most = mostBuckets
+	}
+	if err := p.rows(ctx, body, all, most); err != nil {
 		return v, err
 	}
-	body.Slots = slotsOf(all)
+	body.Columns, body.Slots = columns(all), slotsOf(all)
 	events, err := p.feed.changes(ctx, 24*time.Hour, 4)
 	body.Changes = changesOf(events)
 	return v, err
 }
 
 // rows are the worst buckets.
-func (p *page) rows(ctx context.Context, r *http.Request, body *nowBody, all []standing) error {
-	body.Columns = columns(all)
-	shown := min(len(all), shownBuckets)
-	if r.URL.Query().Get("all") != "" {
-		shown = min(len(all), mostBuckets)
-	}
-	body.Rows = make([]bucketRow, shown)
+func (p *page) rows(ctx context.Context, body *nowBody, all []standing, most int) error {
+	body.Rows = make([]bucketRow, min(len(all), most))
+	body.More = len(all) > most && most < mostBuckets
+	var group errgroup.Group
+	group.SetLimit(8)
 	for i := range body.Rows {
-		body.Rows[i].standing = &all[i]
-		body.HasSlots = body.HasSlots || all[i].Held > 0
-	}
-	body.More = len(all) > shown && shown < mostBuckets
-	return each8(shown, func(i int) (err error) {
 		row := &body.Rows[i]
-		row.relation, err = p.feed.relation(ctx, row.Entity, row.isParent)
-		return err
-	})
+		row.standing = &all[i]
+		body.HasSlots = body.HasSlots || row.Held > 0
+		group.Go(func() (err error) {
+			if row.Parent, err = p.feed.parent(ctx, row.Entity); err == nil && row.isParent {
+				row.Children, err = p.feed.children(ctx, row.Entity)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // columns are the limits that most buckets have, at most three, without slots.

@@ -11,7 +11,6 @@ import (
 	"html"
 	"html/template"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -78,7 +77,7 @@ type page struct {
 
 	templates *template.Template
 	sessions  *sessions
-	feed      feed
+	feed      *feed
 	streams   chan struct{} // a place for each browser that is kept up to date
 }
 
@@ -107,30 +106,25 @@ func New(o Options) (http.Handler, error) {
 	if err := p.parse(); err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
-	files, err := fs.Sub(staticFiles, "static")
-	if err != nil {
-		return nil, fmt.Errorf("page: %w", err)
-	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /static/", http.StripPrefix("/static/", cached(http.FileServerFS(files))))
+	mux.Handle("GET /static/", http.FileServerFS(staticFiles))
 	mux.HandleFunc("GET /signin", p.showSignIn)
 	mux.HandleFunc("POST /signin", p.signIn)
 	mux.HandleFunc("POST /signout", p.signOut)
-	for name, s := range p.screens() {
-		path := "/" + name
-		if name == "now" {
-			path = "/{$}"
-		}
-		mux.Handle("GET "+path, p.viewers(p.screen(name, s.read)))
-	}
-	mux.Handle("GET /usage.csv", p.viewers(p.usageCSV))
 	mux.Handle("GET /events", p.viewers(p.events))
-	mux.Handle("POST /limits/preview", p.admins(p.screen("limits/preview", p.previewLimits)))
-	mux.Handle("POST /limits/save", p.admins(p.screen("limits/edit", p.saveLimits)))
-	mux.Handle("POST /entity/change", p.admins(p.screen("entity", p.changeEntity)))
-	mux.Handle("/", p.viewers(p.screen("", func(context.Context, *http.Request, User) (view, error) {
+	for name, s := range p.screens() {
+		pattern := "GET /" + name
+		switch {
+		case name == "now":
+			pattern = "GET /{$}"
+		case s.kind == form:
+			pattern = "POST /" + name
+		}
+		mux.Handle(pattern, p.screen(name, s))
+	}
+	mux.Handle("/", p.screen("", place{read: func(context.Context, url.Values) (view, error) {
 		return view{}, &statusError{http.StatusNotFound, "There is no such page"}
-	})))
+	}}))
 	return secured(http.NewCrossOriginProtection().Handler(mux)), nil
 }
 
@@ -142,20 +136,31 @@ func (p *page) parse() (err error) {
 // A place is a screen in the table of them.
 type place struct {
 	read screen
-	live bool // whether it is kept up to date
+	kind kind
 }
+
+// A kind of screens: those that are kept up to date, those that are not, and those that do what a form of an administrator asks for.
+type kind int
+
+const (
+	still kind = iota
+	live
+	form
+)
 
 // screens are the screens by their paths. The templates of a screen are its content by its name, and "head", "lead", "path" and "title" before its
 // name: the answer in a sentence, what else there is to say, where the screen is, and its title if that is another one than the head.
 func (p *page) screens() map[string]place {
 	return map[string]place{
-		"now": {p.now, true}, "usage": {p.usage, true}, "top": {p.top, true}, "entity": {p.entity, true},
-		"entities": {p.entities, false}, "why": {p.why, false}, "limits": {p.limits, false}, "limits/edit": {p.editLimits, false}, "whatif": {p.whatIf, false}, "audit": {p.audit, false},
+		"now": {p.now, live}, "usage": {p.usage, live}, "top": {p.top, live}, "entity": {p.entity, live},
+		"entities": {p.entities, still}, "why": {p.why, still}, "limits": {p.limits, still}, "limits/edit": {p.editLimits, still},
+		"whatif": {p.whatIf, still}, "audit": {p.audit, still}, "usage.csv": {p.usageCSV, still},
+		"limits/preview": {p.previewLimits, form}, "limits/save": {p.saveLimits, form}, "entity/change": {p.changeEntity, form},
 	}
 }
 
-// A screen reads what it shows. The screen of a form does what the form asks for before, and may lead to another one.
-type screen func(ctx context.Context, r *http.Request, u User) (view, error)
+// A screen reads what it shows, by the parameters of its address or its form. That of a form does what it asks for before, and may lead to another one.
+type screen func(ctx context.Context, q url.Values) (view, error)
 
 // A view is what a template shows.
 type view struct {
@@ -170,29 +175,42 @@ type view struct {
 	URL       string // for the stream of changes
 	Headless  bool
 	query     url.Values
-	Leads     string // the address of the screen to show instead
-	Status    int    // of HTTP; 0 is 200
+	Leads     string                    // the address of the screen to show instead
+	File      func(http.ResponseWriter) // writes a file instead
+	Status    int                       // of HTTP; 0 is 200
 }
 
-// screen serves a screen, or why there is none. A form may take longer than a reading.
-func (p *page) screen(name string, s screen) handle {
-	return func(w http.ResponseWriter, r *http.Request, u User) {
-		limit := readTimeout
-		if r.Method == http.MethodPost {
-			limit *= 6
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), limit)
-		defer cancel()
-		v, err := s(ctx, r, u)
+// screen serves a screen, or why there is none.
+func (p *page) screen(name string, s place) http.Handler {
+	return p.viewers(func(w http.ResponseWriter, r *http.Request, u User) {
+		v, err := p.read(r, u, s)
 		switch {
 		case err != nil:
 			p.fail(w, r, u, err)
 		case v.Leads != "":
 			http.Redirect(w, r, v.Leads, http.StatusSeeOther)
+		case v.File != nil:
+			v.File(w)
 		default:
 			p.show(w, r, u, name, v)
 		}
+	})
+}
+
+// read reads a screen. A form may take longer than a reading, and is of administrators alone, in whose name changes are made.
+func (p *page) read(r *http.Request, u User, s place) (view, error) {
+	limit := readTimeout
+	if s.kind == form {
+		if limit *= 6; !u.Admin {
+			return view{}, &statusError{http.StatusForbidden, "A viewer cannot change anything"}
+		}
 	}
+	if r.ParseForm() != nil {
+		return view{}, bad("The form cannot be read")
+	}
+	ctx, cancel := context.WithTimeout(zlimit.ContextWithPrincipal(r.Context(), u.Name), limit)
+	defer cancel()
+	return s.read(ctx, r.Form)
 }
 
 // show writes a whole page.
@@ -231,7 +249,7 @@ var (
 
 // complete fills in a view, with the sentences of its screen.
 func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) {
-	v.User, v.Store, v.Namespace, v.Screen, v.Live = u, p.Store, p.Namespace, cmp.Or(v.Screen, name), p.screens()[name].live
+	v.User, v.Store, v.Namespace, v.Screen, v.Live = u, p.Store, p.Namespace, cmp.Or(v.Screen, name), p.screens()[name].kind == live
 	if v.At.IsZero() {
 		v.At = p.Now()
 	}
@@ -266,6 +284,16 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
+// bad is the error of a request that says what makes no sense.
+func bad(format string, args ...any) error {
+	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// mustBe is the error of a parameter that breaks a rule.
+func mustBe(name, rule, value string) error {
+	return bad("%s must be %s, and not %.40q", name, rule, value)
+}
+
 // fail shows why there is no screen.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, u User, err error) {
 	status, text := http.StatusServiceUnavailable, "The store does not answer"
@@ -294,17 +322,11 @@ func secured(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		if !strings.HasPrefix(r.URL.Path, "/static/") {
-			h.Set("Cache-Control", "no-store")
+		h.Set("Cache-Control", "no-store")
+		if strings.HasPrefix(r.URL.Path, "/static/") {
+			h.Set("Cache-Control", "max-age=300")
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
-		next.ServeHTTP(w, r)
-	})
-}
-
-func cached(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "max-age=300")
 		next.ServeHTTP(w, r)
 	})
 }

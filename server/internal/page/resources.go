@@ -2,45 +2,50 @@ package page
 
 import (
 	"context"
-	"fmt"
-	"net/http"
+	"net/url"
 	"slices"
 )
 
-// resource returns the resource that a request asks for, or else the busiest one, with the names for tabs.
-func (p *page) resource(ctx context.Context, r *http.Request, v *view) (asked string, names []string, err error) {
-	if names, err = p.feed.resources(ctx); err != nil {
-		return "", nil, err
-	}
-	if asked = r.URL.Query().Get("resource"); asked == "" && len(names) == 0 {
-		v.Screen = "empty"
-		return "", nil, nil
-	}
-	if asked == "" {
-		asked = p.busiest(names)
-	}
-	return asked, names[:min(len(names), 12)], nil
+// A choice is the resource of a screen, and those to choose from.
+type choice struct {
+	Resource string   // [everyone] for all resources
+	Tabs     []string // to choose from
+
+	each []string // the resources to read
 }
 
-// mostTogether bounds the resources that are read for a screen of all of them. Each costs what a screen of its own does.
-const mostTogether = 32
+// The bounds of resources: the tabs of a screen, and those that are read for all of them. Each costs what a screen of its own does.
+const (
+	mostTabs     = 12
+	mostTogether = 32
+)
 
-// resources is [page.resource] for a screen that can show all resources, too. It returns the names of those to read.
-func (p *page) resources(ctx context.Context, r *http.Request, v *view) (asked string, names, tabs []string, err error) {
-	if asked, tabs, err = p.resource(ctx, r, v); err != nil || asked == "" {
-		return asked, nil, tabs, err
-	}
+// choose returns the resource that a request asks for, or else the busiest one; "" if there is none. Some screens can show all resources together.
+func (p *page) choose(ctx context.Context, q url.Values, together bool) (c choice, err error) {
 	all, err := p.feed.resources(ctx)
+	if c.Resource = q.Get("resource"); err != nil || c.Resource == "" && len(all) == 0 {
+		return c, err
+	}
+	if c.Resource == "" {
+		c.Resource = p.busiest(all)
+	}
+	c.Tabs, c.each = all[:min(len(all), mostTabs)], []string{c.Resource}
+	if !together {
+		return c, nil
+	}
 	if n := len(all); n > 1 && n <= mostTogether {
-		tabs = slices.Concat([]string{everyone}, tabs)
-	} else if asked == everyone {
-		return "", nil, nil, &statusError{http.StatusBadRequest, fmt.Sprintf("resource must be one of %d: from 2 to %d can be shown together", n, mostTogether)}
+		c.Tabs = slices.Concat([]string{everyone}, c.Tabs)
+	} else if c.Resource == everyone {
+		return c, bad("resource must be one of %d: from 2 to %d can be shown together", n, mostTogether)
 	}
-	if asked == everyone {
-		return asked, all, tabs, err
+	if c.Resource == everyone {
+		c.each = all
 	}
-	return asked, []string{asked}, tabs, err
+	return c, nil
 }
+
+// nothing is the screen without a resource.
+var nothing = view{Screen: "empty"}
 
 // resourceName is a resource, or all of them, for the reader.
 func resourceName(name string) string {

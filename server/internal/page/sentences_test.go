@@ -22,8 +22,8 @@ func TestSentences(t *testing.T) {
 	status := func(l zlimit.Limit, available int64) *zlimit.Status {
 		return &zlimit.Status{Entity: "acme", Resource: "gpt", Limit: l, Available: available}
 	}
-	of := func(n int64, part float64, st *zlimit.Status, at time.Time, retry time.Duration) cause {
-		c := cause{recent.Cause{Refused: recent.Refused{Refusal: recent.Refusal{Entity: "ann", Resource: "gpt", LimitEntity: "acme", Limit: "tpm"}, N: n, RetryAfter: retry, Requested: 500}, Part: part, Status: st, At: at}}
+	of := func(n int64, part float64, st *zlimit.Status, at time.Time, retry time.Duration) recent.Cause {
+		c := recent.Cause{Refused: recent.Refused{Refusal: recent.Refusal{Entity: "ann", Resource: "gpt", LimitEntity: "acme", Limit: "tpm"}, N: n, RetryAfter: retry, Requested: 500}, Part: part, Status: st, At: at}
 		if st != nil {
 			c.Limit = st.Limit.Name
 		}
@@ -35,7 +35,7 @@ func TestSentences(t *testing.T) {
 		g.Forecast = &zlimit.Forecast{UsedUp: later}
 	}
 	month := func(b usageBody) *usageBody {
-		b.usageQuery = &usageQuery{Resource: "gpt", Zone: time.UTC, Query: ledger.Query{Entity: b.CSV, Limit: "usd", From: ledger.Begin(now), Now: now}}
+		b.usageQuery = &usageQuery{choice: choice{Resource: "gpt"}, Zone: time.UTC, Query: ledger.Query{Entity: b.CSV, Limit: "usd", From: ledger.Begin(now), Now: now}}
 		if b.book == nil {
 			b.book = &book{Month: &ledger.Month{}}
 		}
@@ -55,18 +55,18 @@ func TestSentences(t *testing.T) {
 		body     any
 		want     string
 	}{
-		{"head now", &nowBody{Resource: "gpt"}, "gpt: no one has used it, or not for long"},
+		{"head now", &nowBody{choice: choice{Resource: "gpt"}}, "gpt: no one has used it, or not for long"},
 		{"lead now", &nowBody{}, "No entity has a bucket here."},
-		{"head now", &nowBody{Resource: "gpt", Count: 9, Refusing: 1, UsedUp: 2, Disabled: 1, Low: 1, Pulse: recent.Pulse{Waits: recent.Waits{N: 3}}}, "gpt: 1 entity is refused, 2 budgets are used up, 1 disabled, 3 calls wait, the rest has room"},
-		{"head now", &nowBody{Resource: "gpt", Count: 9, Low: 1}, "gpt: no one is refused, 1 runs low"},
-		{"head now", &nowBody{Resource: "gpt", Count: 9, Low: 2}, "gpt: no one is refused, 2 run low"},
-		{"head now", &nowBody{Resource: "gpt", Count: 9, UsedUp: 1}, "gpt: no one is refused, 1 budget is used up, the rest has room"},
-		{"head now", &nowBody{Resource: "gpt", Count: 9}, "gpt: no one is refused, every entity has room"},
+		{"head now", &nowBody{choice: choice{Resource: "gpt"}, Count: 9, Refusing: 1, UsedUp: 2, Disabled: 1, Low: 1, Pulse: recent.Pulse{Waits: recent.Waits{N: 3}}}, "gpt: 1 entity is refused, 2 budgets are used up, 1 disabled, 3 calls wait, the rest has room"},
+		{"head now", &nowBody{choice: choice{Resource: "gpt"}, Count: 9, Low: 1}, "gpt: no one is refused, 1 runs low"},
+		{"head now", &nowBody{choice: choice{Resource: "gpt"}, Count: 9, Low: 2}, "gpt: no one is refused, 2 run low"},
+		{"head now", &nowBody{choice: choice{Resource: "gpt"}, Count: 9, UsedUp: 1}, "gpt: no one is refused, 1 budget is used up, the rest has room"},
+		{"head now", &nowBody{choice: choice{Resource: "gpt"}, Count: 9}, "gpt: no one is refused, every entity has room"},
 		{"lead now", &nowBody{Count: 9}, "9 entities have a bucket here. Nothing was refused in the last minute."},
-		{"lead now", &nowBody{Count: 9, Causes: []cause{of(1, 1, nil, later, 0)}}, "9 entities have a bucket here. All refusals come from one limit: tpm of acme, until about 14:27."},
-		{"lead now", &nowBody{Count: 1, Causes: []cause{of(1, 0.95, nil, time.Time{}, zlimit.Never), {}}}, "1 entity has a bucket here. Nearly all refusals come from one limit: tpm of acme, which a request of 500 can never fit."},
-		{"lead now", &nowBody{Count: 1, Causes: []cause{of(1, 0.6, nil, time.Time{}, 0), {}}}, "1 entity has a bucket here. Most refusals come from one limit: tpm of acme, which comes back within seconds."},
-		{"lead now", &nowBody{Count: 1, Causes: []cause{of(1, 0.5, nil, later, 0), {}}}, "1 entity has a bucket here. It is not one limit alone. The heaviest is tpm of acme, until about 14:27."},
+		{"lead now", &nowBody{Count: 9, Causes: []recent.Cause{of(1, 1, nil, later, 0)}}, "9 entities have a bucket here. All refusals come from one limit: tpm of acme, until about 14:27."},
+		{"lead now", &nowBody{Count: 1, Causes: []recent.Cause{of(1, 0.95, nil, time.Time{}, zlimit.Never), {}}}, "1 entity has a bucket here. Nearly all refusals come from one limit: tpm of acme, which a request of 500 can never fit."},
+		{"lead now", &nowBody{Count: 1, Causes: []recent.Cause{of(1, 0.6, nil, time.Time{}, 0), {}}}, "1 entity has a bucket here. Most refusals come from one limit: tpm of acme, which comes back within seconds."},
+		{"lead now", &nowBody{Count: 1, Causes: []recent.Cause{of(1, 0.5, nil, later, 0), {}}}, "1 entity has a bucket here. It is not one limit alone. The heaviest is tpm of acme, until about 14:27."},
 		{"head usage", month(usageBody{}), "November: $100 so far, and no budget of a month for it"},
 		{"head usage", month(usageBody{CSV: "acme", book: budget, Outlook: ledger.OutlookUsedUp}), "November: $100 of $200. The budget is used up until 30 November"},
 		{"head usage", month(usageBody{CSV: "acme", book: budget, Outlook: ledger.OutlookTooEarly}), "November: $100 of $200. It is too early for a forecast"},
@@ -85,20 +85,20 @@ func TestSentences(t *testing.T) {
 		{"lead usage", month(usageBody{Cause: ledger.Cause{Group: team, Part: 0.3, Over: 9e9}}), "team grows most: 30 % more than in the same days of October. The budget lasts with $9 more."},
 		{"head entity", &entityBody{ID: "ann"}, "ann has no bucket, and nothing is limited yet"},
 		{"lead entity", &entityBody{ID: "ann"}, ""},
-		{"head entity", &entityBody{ID: "ann", Resource: "gpt", Resolved: zlimit.Resolved{DisabledBy: zlimit.SourceResource}}, "ann is disabled for gpt"},
-		{"lead entity", &entityBody{ID: "ann", Resource: "gpt", Resolved: zlimit.Resolved{DisabledBy: zlimit.SourceResource}}, "Every request is rejected. The switch is at the resource."},
-		{"head entity", &entityBody{ID: "ann", Resource: "gpt", Resolved: zlimit.Resolved{BypassedBy: zlimit.SourceEntity}}, "ann is not limited for gpt: requests are counted alone"},
-		{"lead entity", &entityBody{ID: "ann", Resource: "gpt", Resolved: zlimit.Resolved{BypassedBy: zlimit.SourceEntity}}, "The bypass is at its own level."},
-		{"head entity", &entityBody{ID: "ann", Resource: "gpt", NoLimits: true}, "ann has no limits for gpt, so its requests fail"},
-		{"head entity", &entityBody{ID: "ann", Resource: "gpt", Cause: new(of(1, 1, status(tpm, 0), later, 0))}, "ann is refused by tpm of acme, until about 14:27"},
-		{"head entity", &entityBody{ID: "ann", Resource: "gpt", Cause: new(of(1, 1, nil, time.Time{}, 0))}, "ann is refused by tpm, which comes back within seconds"},
-		{"lead entity", &entityBody{ID: "ann", Resource: "gpt", Refused: 2, Cause: new(of(2, 1, nil, later, 0))}, "2 requests were refused in the last minute."},
-		{"head entity", &entityBody{ID: "ann", Resource: "gpt"}, "ann has no limit that refuses for gpt"},
-		{"head entity", &entityBody{ID: "acme", Resource: "gpt", Narrowest: status(usd, 0), Until: later}, "acme is out of USD a month until 14:27"},
-		{"head entity", &entityBody{ID: "acme", Resource: "gpt", Narrowest: status(tpm, 0)}, "acme is out of tpm, which comes back within seconds"},
-		{"head entity", &entityBody{ID: "acme", Resource: "gpt", Low: true, Narrowest: status(tpm, 40_000)}, "acme runs low on tpm: 40k left"},
-		{"head entity", &entityBody{ID: "acme", Resource: "gpt", Narrowest: status(tpm, 200_000)}, "acme has room for gpt"},
-		{"lead entity", &entityBody{ID: "ann", Resource: "gpt", Narrowest: status(tpm, 200_000)}, "Nothing was refused in the last minute. The narrowest is tpm of acme, of which 50 % is left."},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Resolved: zlimit.Resolved{DisabledBy: zlimit.SourceResource}}, "ann is disabled for gpt"},
+		{"lead entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Resolved: zlimit.Resolved{DisabledBy: zlimit.SourceResource}}, "Every request is rejected. The switch is at the resource."},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Resolved: zlimit.Resolved{BypassedBy: zlimit.SourceEntity}}, "ann is not limited for gpt: requests are counted alone"},
+		{"lead entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Resolved: zlimit.Resolved{BypassedBy: zlimit.SourceEntity}}, "The bypass is at its own level."},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", NoLimits: true}, "ann has no limits for gpt, so its requests fail"},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Cause: new(of(1, 1, status(tpm, 0), later, 0))}, "ann is refused by tpm of acme, until about 14:27"},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Cause: new(of(1, 1, nil, time.Time{}, 0))}, "ann is refused by tpm, which comes back within seconds"},
+		{"lead entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Refused: 2, Cause: new(of(2, 1, nil, later, 0))}, "2 requests were refused in the last minute."},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann"}, "ann has no limit that refuses for gpt"},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "acme", Narrowest: status(usd, 0), Until: later}, "acme is out of USD a month until 14:27"},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "acme", Narrowest: status(tpm, 0)}, "acme is out of tpm, which comes back within seconds"},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "acme", Low: true, Narrowest: status(tpm, 40_000)}, "acme runs low on tpm: 40k left"},
+		{"head entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "acme", Narrowest: status(tpm, 200_000)}, "acme has room for gpt"},
+		{"lead entity", &entityBody{choice: choice{Resource: "gpt"}, ID: "ann", Narrowest: status(tpm, 200_000)}, "Nothing was refused in the last minute. The narrowest is tpm of acme, of which 50 % is left."},
 		{"head why", asked(hindsight.Answer{}, true, then), "ann was refused at 14:07 by tpm of acme for models"},
 		{"lead why", asked(hindsight.Answer{Off: partly}, true, then), "It was refused 1 to 3 times in the minute. It was disabled from 14:07:10 to 14:07:20. The switch was at the default level of acme."},
 		{"head why", asked(hindsight.Answer{Off: off}, false, nil), "ann was disabled for gpt at 14:07"},
@@ -130,7 +130,7 @@ func TestSentences(t *testing.T) {
 		}
 	}
 	prepaid := zlimit.Prepaid("cards", 10)
-	for want, c := range map[string]cause{
+	for want, c := range map[string]recent.Cause{
 		"its bucket is not listed":                              of(1, 1, nil, later, 0),
 		"0 of 20 slots are held":                                of(1, 1, status(slots, 20), time.Time{}, 0),
 		"used up; resets 14:27 UTC":                             of(1, 1, status(usd, 0), later, 0),

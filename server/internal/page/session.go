@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/maypok86/otter/v2"
-
-	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 const (
@@ -90,21 +88,6 @@ func (p *page) viewers(next handle) http.Handler {
 		default:
 			http.Error(w, "sign in first", http.StatusUnauthorized)
 		}
-	})
-}
-
-// admins serves administrators alone, in whose name changes are made.
-func (p *page) admins(next handle) http.Handler {
-	return p.viewers(func(w http.ResponseWriter, r *http.Request, u User) {
-		if !u.Admin {
-			p.fail(w, r, u, &statusError{http.StatusForbidden, "A viewer cannot change anything"})
-			return
-		}
-		if err := r.ParseForm(); err != nil {
-			p.fail(w, r, u, &statusError{http.StatusBadRequest, "The form cannot be read"})
-			return
-		}
-		next(w, r.WithContext(zlimit.ContextWithPrincipal(r.Context(), u.Name)), u)
 	})
 }
 

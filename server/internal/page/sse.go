@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"html/template"
 	"io"
 	"net/http"
@@ -13,8 +12,8 @@ import (
 // of what is on the screen.
 func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 	name := r.URL.Query().Get("screen")
-	s := p.screens()[name].read
-	if s == nil {
+	s := p.screens()[name]
+	if s.kind != live {
 		http.Error(w, "screen must be one that is kept up to date", http.StatusBadRequest)
 		return
 	}
@@ -37,7 +36,7 @@ func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 		if _, ok := p.sessions.user(r); !ok {
 			return
 		}
-		content, at, err := p.content(r.Context(), s, name, r, u)
+		content, at, err := p.content(s, name, r, u)
 		events := "event: at\ndata: " + at.UTC().Format(time.TimeOnly) + "\n\n"
 		switch {
 		case err != nil:
@@ -60,10 +59,8 @@ func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 }
 
 // content is what is inside the main element of a screen.
-func (p *page) content(ctx context.Context, s screen, name string, r *http.Request, u User) (template.HTML, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	v, err := s(ctx, r, u)
+func (p *page) content(s place, name string, r *http.Request, u User) (template.HTML, time.Time, error) {
+	v, err := p.read(r, u, s)
 	if err == nil {
 		v, err = p.complete(name, r.URL, u, v)
 	}

@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -17,7 +18,7 @@ type standing struct {
 	Waits    recent.Waits
 	Held     int64 // slots, and how many there are
 	slots    int64
-	lowest   float64 // share of the lowest enforced limit
+	lowest   float64 // share that is left of the lowest enforced limit
 	rank     rank    // worst first
 	isParent bool
 }
@@ -57,44 +58,66 @@ func standingOf(b *zlimit.Bucket, refused int64, w recent.Waits, now time.Time) 
 	for name, n := range b.Consumed {
 		s.isParent = s.isParent && n <= b.FromChildren[name]
 	}
-	s.rank, s.lowest = rankOf(b.Statuses, b.Disabled, b.Bypassed, refused, now)
+	var lowest *zlimit.Status
+	s.rank, lowest = rankOf(b.Statuses, b.Disabled, b.Bypassed, refused, now)
+	if s.lowest = 1; lowest != nil {
+		s.lowest = shareOf(lowest)
+	}
 	if s.rank == rankRoom && s.isParent {
 		s.rank = rankParent
 	}
 	return s
 }
 
-// rankOf decides for all screens how limits stand, and returns the share that is left of the lowest enforced one.
-func rankOf(statuses zlimit.Statuses, disabled, bypassed bool, refused int64, now time.Time) (_ rank, lowest float64) {
-	lowest = 1
+// rankOf decides for all screens how limits stand, and returns the lowest enforced one that counts; nil for none.
+func rankOf(statuses zlimit.Statuses, disabled, bypassed bool, refused int64, now time.Time) (r rank, lowest *zlimit.Status) {
 	owes, usedUp := false, false
 	for i := range statuses {
 		st := &statuses[i]
 		if st.Limit.Mode != zlimit.ModeEnforced {
 			continue
 		}
-		if counts(st, now) {
-			lowest = min(lowest, shareOf(st))
+		if counts(st, now) && (lowest == nil || shareOf(st) < shareOf(lowest)) {
+			lowest = st
 		}
 		owes = owes || st.Available < 0 && st.Limit.Term == 0
 		usedUp = usedUp || st.Available <= 0 && isBudget(&st.Limit)
 	}
-	switch {
+	switch r = rankRoom; {
 	case disabled:
-		return rankDisabled, lowest
+		r = rankDisabled
 	case bypassed:
-		return rankBypassed, lowest
+		r = rankBypassed
 	case refused > 0:
-		return rankRefuses, lowest
+		r = rankRefuses
 	case usedUp:
-		return rankUsedUp, lowest
+		r = rankUsedUp
 	case owes:
-		return rankOwes, lowest
-	case lowest < lowShare:
-		return rankLow, lowest
-	default:
-		return rankRoom, lowest
+		r = rankOwes
+	case lowest != nil && shareOf(lowest) < lowShare:
+		r = rankLow
 	}
+	return r, lowest
+}
+
+// refusals are what was refused in the last minute, as far as this process and reports know.
+func (p *page) refusals(ctx context.Context, resource string, pulse *recent.Pulse) ([]recent.Refused, error) {
+	reported, err := p.feed.rejected(ctx, resource)
+	return recent.Refusals(pulse.Refusals, reported), err
+}
+
+// causes are the limits that refuse, as they stand in buckets, and all refusals.
+func (p *page) causes(refusals []recent.Refused, buckets ...zlimit.Statuses) ([]recent.Cause, int64) {
+	return recent.Causes(refusals, func(entity, limit string) (found *zlimit.Status) {
+		for _, statuses := range buckets {
+			for i := range statuses {
+				if st := &statuses[i]; st.Entity == entity && st.Limit.Name == limit {
+					found = st
+				}
+			}
+		}
+		return found
+	}, p.Now())
 }
 
 // counts reports whether a limit can be what runs low: not a budget that lasts its period, nor slots while one is free.
@@ -116,11 +139,10 @@ func runsOut(st *zlimit.Status, now time.Time) bool {
 
 // shareOf is what is left of a limit, from 0 to 1.
 func shareOf(st *zlimit.Status) float64 {
-	capacity := st.Now().Capacity + st.Carried + st.Granted
-	if capacity <= 0 {
+	if holds(st) <= 0 {
 		return 0
 	}
-	return min(max(float64(st.Available)/float64(capacity), 0), 1)
+	return min(max(float64(st.Available)/float64(holds(st)), 0), 1)
 }
 
 func (s *standing) compare(other *standing) int {
@@ -135,6 +157,9 @@ func (s *standing) Status(limit string) *zlimit.Status {
 	return nil
 }
 
+// holds is the most that a limit can have now.
+func holds(st *zlimit.Status) int64 { return st.Now().Capacity + st.Carried + st.Granted }
+
 // A cell is where one limit stands.
 type cell struct {
 	Column, Text, Of, Class string
@@ -144,8 +169,7 @@ type cell struct {
 
 // statusCell is the bar of a limit, and its text.
 func statusCell(st *zlimit.Status, now time.Time) cell {
-	capacity := st.Now().Capacity + st.Carried + st.Granted
-	share := shareOf(st)
+	capacity, share := holds(st), shareOf(st)
 	c := cell{
 		Column: limitName(&st.Limit), Of: "of " + amount(st.Limit.Name, float64(capacity)) + per(&st.Limit), State: "has room",
 		Width: pct(share), Text: amount(st.Limit.Name, float64(max(st.Available, 0))),

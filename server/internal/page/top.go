@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -16,13 +16,14 @@ import (
 
 // A topBody is the screen that answers who uses most, and who is refused most.
 type topBody struct {
-	Resources, Limits []string
-	Resource, Limit   string // the resource is everyone for all
-	Used              []topUse
-	Refused           []topRefusal
-	Total             int64 // refusals of all
-	All               bool  // all resources are shown
-	Reach             reach
+	choice
+
+	Limits  []string
+	Limit   string
+	Used    []topUse
+	Refused []topRefusal
+	Total   int64 // refusals of all
+	Reach   reach
 }
 
 // A topUse is what an entity used, with its part of all.
@@ -41,50 +42,53 @@ type topRefusal struct {
 
 const topRows = 20
 
-func (p *page) top(ctx context.Context, r *http.Request, _ User) (view, error) {
-	var v view
-	resource, names, tabs, err := p.resources(ctx, r, &v)
-	if err != nil || resource == "" {
-		return v, err
-	}
-	back, err := reachOf(backwards, r.URL.Query(), "since", "24h")
-	if err != nil {
-		return v, err
-	}
-	body := &topBody{Resources: tabs, Reach: back, Resource: oneResource(resource), Limit: r.URL.Query().Get("limit"), All: resource == everyone}
-	v.Body = body
-	used, at, err := once(ctx, &p.feed, fmt.Sprintf("top %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (*ledger.Series, error) {
-		return p.used(ctx, names, back.d)
-	})
-	if err != nil {
-		return v, err
-	}
-	v.At = at
-	rejected, _, err := once(ctx, &p.feed, fmt.Sprintf("top rejected %q %v", resource, back.d), 15*time.Second, func(ctx context.Context) (map[recent.Refusal]int64, error) {
-		return p.rejectedOf(ctx, body.Resource, back.d)
-	})
-	if err != nil {
-		return v, err
-	}
-	body.Limits = slices.SortedFunc(maps.Keys(used.By), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
-	if used.By[body.Limit] == nil && len(body.Limits) > 0 {
-		if body.Limit = body.Limits[0]; slices.Contains(body.Limits, "tpm") {
-			body.Limit = "tpm"
-		}
-	}
-	body.Used = mostUsed(used.By[body.Limit])
-	body.Refused, body.Total = mostRefused(rejected)
-	return v, nil
+// A usedAndRefused is what was read for the screen: what each entity used itself, by limit and in windows, and what was refused.
+type usedAndRefused struct {
+	used    *ledger.Series
+	refused map[recent.Refusal]int64
+	at      time.Time
 }
 
-// used reads what each entity used itself, by limit and in windows.
-func (p *page) used(ctx context.Context, resources []string, since time.Duration) (*ledger.Series, error) {
-	window := zlimit.WindowHourly
-	if since > 8*24*time.Hour {
-		window = zlimit.WindowDaily
+func (p *page) top(ctx context.Context, q url.Values) (view, error) {
+	c, err := p.choose(ctx, q, true)
+	if err != nil || c.Resource == "" {
+		return nothing, err
 	}
-	to := window.End(p.Now())
-	return ledger.ReadSeries(ctx, p.Limiter, zlimit.UsageQuery{Window: window, From: window.Start(to.Add(-since)), To: to}, resources...)
+	back, err := reachOf(backwards, q, "since", "24h")
+	if err != nil {
+		return view{}, err
+	}
+	read, err := once(ctx, p.feed, fmt.Sprintf("top %q %v", c.Resource, back.d), 15*time.Second, func(ctx context.Context) (r usedAndRefused, err error) {
+		r.at = p.Now()
+		window := zlimit.WindowHourly
+		if back.d > 8*24*time.Hour {
+			window = zlimit.WindowDaily
+		}
+		to := window.End(r.at)
+		if r.used, err = ledger.ReadSeries(ctx, p.Limiter, zlimit.UsageQuery{Window: window, From: window.Start(to.Add(-back.d)), To: to}, c.each...); err == nil {
+			r.refused, err = p.rejectedOf(ctx, oneResource(c.Resource), back.d)
+		}
+		return r, err
+	})
+	if err != nil {
+		return view{}, err
+	}
+	body := &topBody{choice: c, Reach: back, Limit: q.Get("limit")}
+	body.Limits = slices.SortedFunc(maps.Keys(read.used.By), func(a, b string) int { return cmp.Or(btoi(isMoney(b))-btoi(isMoney(a)), cmp.Compare(a, b)) })
+	if read.used.By[body.Limit] == nil {
+		body.Limit = mainLimit(body.Limits)
+	}
+	body.Used = mostUsed(read.used.By[body.Limit])
+	body.Refused, body.Total = mostRefused(read.refused)
+	return view{At: read.at, Body: body}, nil
+}
+
+// mainLimit is the limit to show of several: tokens, or else the first one; "" for none.
+func mainLimit(names []string) string {
+	if slices.Contains(names, "tpm") {
+		return "tpm"
+	}
+	return cmp.Or(names...)
 }
 
 // mostUsed are the entities that used most, in thirty parts of the time.

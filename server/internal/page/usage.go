@@ -3,12 +3,10 @@ package page
 import (
 	"context"
 	"html/template"
-	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
-	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
@@ -17,8 +15,6 @@ type usageBody struct {
 	*usageQuery
 	*book
 
-	Resources     []string
-	Limits        []string
 	Held          float64 // by calls under way
 	Today         float64
 	Outlook       ledger.Outlook // of the budget; "" without one
@@ -43,34 +39,22 @@ func (b *usageBody) RefusedBy() (n int64) {
 	return n
 }
 
-func (p *page) usage(ctx context.Context, r *http.Request, _ User) (view, error) {
-	var v view
-	q, tabs, limits, err := p.usageQuery(ctx, r, &v)
+func (p *page) usage(ctx context.Context, given url.Values) (view, error) {
+	q, err := p.usageQuery(ctx, given)
 	if err != nil || q.Resource == "" {
-		return v, err
+		return nothing, err
 	}
-	of, at, err := p.bookOf(ctx, q)
+	of, err := p.bookOf(ctx, q)
 	if err != nil {
-		return v, err
+		return view{}, err
 	}
-	var open []leasetoken.HeldLease
-	for _, resource := range q.Resources {
-		open = append(open, p.Leases(resource)...)
-	}
-	held, err := p.heldBy(ctx, q, of, open)
-	if err != nil {
-		return v, err
-	}
-	body := usageOf(q, of, held)
-	body.Resources, body.Limits = tabs, limits
-	body.Everyone = q.url("/usage", everyone)
-	v.At, v.Body = at, body
-	return v, nil
+	held, err := p.heldBy(ctx, q, of)
+	return view{At: of.at, Body: usageOf(q, of, held)}, err
 }
 
 // usageOf says what a month has, with amounts of calls under way by group.
 func usageOf(q *usageQuery, of *book, held map[string]float64) *usageBody {
-	body := &usageBody{usageQuery: q, book: of, Against: q.From.AddDate(0, 0, -1).Format("January"), CSV: q.url("/usage.csv", q.Entity)}
+	body := &usageBody{usageQuery: q, book: of, Against: q.From.AddDate(0, 0, -1).Format("January"), CSV: q.url("/usage.csv", q.Entity), Everyone: q.url("/usage", everyone)}
 	for _, n := range held {
 		body.Held += n
 	}
@@ -92,24 +76,17 @@ func usageOf(q *usageQuery, of *book, held map[string]float64) *usageBody {
 	}
 	body.Hidden = url.Values{"resource": {q.Resource}, "limit": {q.Limit}, "month": {q.From.Format("2006-01")}}
 	if len(q.Tops) > 1 || q.Entity == "" || !slices.Contains(q.Tops, q.Entity) {
-		body.choices()
+		body.Tops = append([]string{everyone}, q.Tops...)
+		for i := range of.Groups { // some of which have no bucket any more
+			if name := of.Groups[i].Entity; q.Entity == "" && !slices.Contains(body.Tops, name) {
+				body.Tops = append(body.Tops, name)
+			}
+		}
+		if q.Entity != "" && !slices.Contains(body.Tops, q.Entity) {
+			body.Tops = append(body.Tops, q.Entity)
+		}
 	}
 	return body
-}
-
-// choices are whose usage can be shown. Some who are groups have no bucket any more.
-func (b *usageBody) choices() {
-	names := append([]string{everyone}, b.usageQuery.Tops...)
-	for i := range b.Groups {
-		if b.Entity == "" {
-			names = append(names, b.Groups[i].Entity)
-		}
-	}
-	for _, name := range append(names, b.Entity) {
-		if name != "" && !slices.Contains(b.Tops, name) {
-			b.Tops = append(b.Tops, name)
-		}
-	}
 }
 
 // Clock writes a time of the zone.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,22 +14,20 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
 
-func (p *page) usageCSV(w http.ResponseWriter, r *http.Request, u User) {
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-	defer cancel()
-	var v view
-	q, _, _, err := p.usageQuery(ctx, r, &v)
+// usageCSV is the month of the usage screen as a file.
+func (p *page) usageCSV(ctx context.Context, given url.Values) (view, error) {
+	q, err := p.usageQuery(ctx, given)
 	if err == nil && q.Resource == "" {
 		err = &statusError{http.StatusNotFound, "Nothing is limited yet"}
 	}
-	var of *book
-	if err == nil {
-		of, _, err = p.bookOf(ctx, q)
-	}
 	if err != nil {
-		p.fail(w, r, u, err)
-		return
+		return view{}, err
 	}
+	of, err := p.bookOf(ctx, q)
+	return view{File: func(w http.ResponseWriter) { writeUsage(w, q, of) }}, err
+}
+
+func writeUsage(w http.ResponseWriter, q *usageQuery, of *book) {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="usage-`+q.From.Format("2006-01")+`.csv"`)
 	out := csv.NewWriter(w)

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"html/template"
-	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -15,17 +15,17 @@ import (
 
 // A whatIfBody is the screen that answers what another limit would have done.
 type whatIfBody struct {
-	Resources []string
-	Resource  string
-	Entities  []string
-	Entity    string
-	Limit     string // as text
-	Of        zlimit.Limit
-	Replay    *ledger.Replay // nil for none
-	Chart     charts
-	Shadows   []shadowRow
-	Error     string
-	Has       string
+	choice
+
+	Entities []string
+	Entity   string
+	Limit    string // as text
+	Of       zlimit.Limit
+	Replay   *ledger.Replay // nil for none
+	Chart    charts
+	Shadows  []shadowRow
+	Error    string
+	Has      string
 }
 
 // A shadowRow is a shadow limit, and the limits of such a name that hold beside it.
@@ -35,20 +35,17 @@ type shadowRow struct {
 	Beside string
 }
 
-func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error) {
-	v := view{}
-	resource, tabs, err := p.resource(ctx, r, &v)
-	if err != nil || resource == "" {
-		return v, err
+func (p *page) whatIf(ctx context.Context, q url.Values) (view, error) {
+	c, err := p.choose(ctx, q, false)
+	if err != nil || c.Resource == "" {
+		return nothing, err
 	}
-	q := r.URL.Query()
-	body := &whatIfBody{Resources: tabs, Resource: resource, Entity: q.Get("entity"), Limit: q.Get("limit")}
-	v.Body = body
-	read, at, err := p.feed.buckets(ctx, resource)
+	read, err := p.feed.buckets(ctx, c.Resource)
 	if err != nil {
-		return v, err
+		return view{}, err
 	}
-	v.At = at
+	body := &whatIfBody{choice: c, Entity: q.Get("entity"), Limit: q.Get("limit")}
+	v := view{At: read.At, Body: body}
 	p.shadows(body, &read)
 	for i := range read.Buckets[:min(len(read.Buckets), 200)] {
 		body.Entities = append(body.Entities, read.Buckets[i].Entity)
@@ -71,7 +68,7 @@ func (p *page) whatIf(ctx context.Context, r *http.Request, _ User) (view, error
 	from := zlimit.WindowHourly.Start(now).Add(-days * 24 * time.Hour)
 	hours := make([]float64, days*24+1) // the last one is under way
 	if body.Entity != "" {
-		if hours, err = p.hours(ctx, body.Entity, resource, l.Name, from, len(hours)); err != nil {
+		if hours, err = p.hours(ctx, body.Entity, c.Resource, l.Name, from, len(hours)); err != nil {
 			return v, err
 		}
 	}

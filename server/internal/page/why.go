@@ -3,9 +3,9 @@ package page
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -48,8 +48,8 @@ func (b *whyBody) Moment(m *hindsight.Moment) string {
 	return moment(m.Time, b.now, time.UTC)
 }
 
-func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
-	b, err := p.whyBody(ctx, r)
+func (p *page) why(ctx context.Context, given url.Values) (view, error) {
+	b, err := p.whyBody(ctx, given)
 	if err != nil {
 		return view{}, err
 	}
@@ -76,30 +76,29 @@ func (p *page) why(ctx context.Context, r *http.Request, _ User) (view, error) {
 }
 
 // whyBody reads the question.
-func (p *page) whyBody(ctx context.Context, r *http.Request) (*whyBody, error) {
-	values := r.URL.Query()
-	b := &whyBody{ID: values.Get("id"), now: p.Now().UTC()}
+func (p *page) whyBody(ctx context.Context, q url.Values) (*whyBody, error) {
+	b := &whyBody{ID: q.Get("id"), now: p.Now().UTC()}
 	if b.ID == "" {
-		return nil, &statusError{http.StatusBadRequest, "Say which entity: id is missing"}
+		return nil, errNoEntity
 	}
-	var err error
-	if b.Resource, _, err = p.entityResources(ctx, r, b.ID); err != nil {
+	c, err := p.chooseOf(ctx, q, b.ID)
+	if err != nil {
 		return nil, err
 	}
-	if b.Resource == "" {
+	if b.Resource = c.Resource; b.Resource == "" {
 		return nil, &statusError{http.StatusNotFound, "Nothing is limited yet"}
 	}
 	b.at, b.end = b.now, b.now
-	if text := strings.TrimSpace(values.Get("at")); text != "" {
+	if text := strings.TrimSpace(q.Get("at")); text != "" {
 		at, resolution, ok := parseTime(text, b.now)
 		if !ok || at.After(b.now) {
-			return nil, &statusError{http.StatusBadRequest, fmt.Sprintf("at must be a time in UTC that has come, such as 14:03 or 2026-11-28 14:03, and not %.40q", text)}
+			return nil, mustBe("at", "a time in UTC that has come, such as 14:03 or 2026-11-28 14:03", text)
 		}
 		b.at, b.end = at, at.Add(resolution)
 	}
 	b.Input = b.at.Format("2006-01-02 15:04")
-	reach, err := reachOf(around, values, "within", around[0].Key)
-	b.within, b.Within, b.Text = reach.d, reach.Key, cmp.Or(values.Get("at"), b.Input)
+	reach, err := reachOf(around, q, "within", around[0].Key)
+	b.within, b.Within, b.Text = reach.d, reach.Key, cmp.Or(q.Get("at"), b.Input)
 	return b, err
 }
 
