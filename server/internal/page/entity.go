@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/url"
 	"slices"
 	"time"
@@ -237,7 +236,7 @@ func (p *page) related(ctx context.Context, body *entityBody, parent string) (er
 	first := zlimit.WindowHourly.Start(p.Now()).Add(-47 * time.Hour)
 	hours, err := p.hours(ctx, body.ID, body.Resource, body.UsedOf, first, 48)
 	if body.Used = sum(hours); body.Used > 0 {
-		body.Hours = drawTwice(func(small bool) template.HTML { return drawHours(hours, first, body.UsedOf, small) })
+		body.Hours = drawHours(hours, first, body.UsedOf)
 	}
 	return err
 }
@@ -256,15 +255,18 @@ func (p *page) hours(ctx context.Context, entity, resource, limit string, first 
 	return hours, nil
 }
 
-func drawHours(hours []float64, first time.Time, limit string, small bool) template.HTML {
-	c, every := chart{left: 48, right: 934, top: 12, bottom: 140, slots: len(hours), width: 940, height: 162}, 6
-	if small {
-		c, every = chart{left: 44, right: 334, top: 12, bottom: 130, slots: len(hours), width: 340, height: 152}, 16
-	}
-	c.axis(slices.Max(hours), 2, func(v float64) string { return axisAmount(limit, v) })
-	c.bars("have", make([]float64, len(hours)), hours)
-	for i := 0; i < len(hours); i += every {
-		c.text(c.x(float64(i)), c.bottom+16, "", "", first.Add(time.Duration(i)*time.Hour).Format("2 Jan 15:04"))
-	}
-	return c.svg(fmt.Sprintf("%s of %s in 48 hours, by hour in UTC", amount(limit, sum(hours)), limit))
+func drawHours(hours []float64, first time.Time, limit string) charts {
+	wide := &chart{left: 48, right: 934, top: 12, bottom: 140, slots: len(hours), width: 940, height: 162}
+	small := &chart{left: 44, right: 334, top: 12, bottom: 130, slots: len(hours), width: 340, height: 152}
+	return drawTwice(fmt.Sprintf("%s of %s in 48 hours, by hour in UTC", amount(limit, sum(hours)), limit), wide, small, func(c *chart) {
+		c.axis(slices.Max(hours), 2, func(v float64) string { return axisAmount(limit, v) })
+		stacked([]string{"have"}, [][]float64{hours}, c.bars)
+		every := 6
+		if c.small {
+			every = 16
+		}
+		for i := 0; i < len(hours); i += every {
+			c.text(c.x(float64(i)), c.bottom+16, "", "", first.Add(time.Duration(i)*time.Hour).Format("2 Jan 15:04"))
+		}
+	})
 }

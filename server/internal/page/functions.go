@@ -3,6 +3,7 @@ package page
 import (
 	"html/template"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -47,6 +48,8 @@ func (p *page) functions() template.FuncMap {
 			return all
 		},
 		"render":    p.execute,
+		"say":       p.say,
+		"whole":     whole,
 		"nav":       func() [][2]string { return navigation },
 		"backwards": func() []reach { return backwards },
 		"around":    func() []reach { return around },
@@ -73,22 +76,17 @@ func number(n any) float64 {
 	return v.Float()
 }
 
-// whole writes a text in which no line breaks within a name such as gpt-4o, unless it is too long for a line.
-func whole(text string) template.HTML {
+var word = regexp.MustCompile(`<[^>]*>|[^ <]+`)
+
+// whole keeps names such as gpt-4o on one line, unless they are too long for a line. Tags stay as they are.
+func whole(text template.HTML) template.HTML {
 	const longest = 24
-	var b strings.Builder
-	text = strings.ReplaceAll(text, " %", "\u00a0%")
-	for i, word := range strings.Split(text, " ") {
-		if i > 0 {
-			b.WriteByte(' ')
+	return template.HTML(word.ReplaceAllStringFunc(strings.ReplaceAll(string(text), " %", "\u00a0%"), func(w string) string { //nolint:gosec // it was escaped
+		if len(w) > longest || w[0] == '<' || !strings.ContainsAny(w, "-/") {
+			return w
 		}
-		if escaped := template.HTMLEscapeString(word); len(word) <= longest && strings.ContainsAny(word, "-/") {
-			b.WriteString(`<span class="whole">` + escaped + `</span>`)
-		} else {
-			b.WriteString(escaped)
-		}
-	}
-	return template.HTML(b.String()) //nolint:gosec // words were escaped
+		return `<span class="whole">` + w + `</span>`
+	}))
 }
 
 var navigation = [][2]string{

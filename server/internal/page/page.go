@@ -8,13 +8,11 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"html"
 	"html/template"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -149,7 +147,7 @@ const (
 )
 
 // screens are the screens by their paths. The templates of a screen are its content by its name, and "head", "lead", "path" and "title" before its
-// name: the answer in a sentence, what else there is to say, where the screen is, and its title if that is another one than the head.
+// name: the answer in a sentence, what else there is to say, where the screen is, and its title.
 func (p *page) screens() map[string]place {
 	return map[string]place{
 		"now": {p.now, live}, "usage": {p.usage, live}, "top": {p.top, live}, "entity": {p.entity, live},
@@ -164,9 +162,8 @@ type screen func(ctx context.Context, q url.Values) (view, error)
 
 // A view is what a template shows.
 type view struct {
-	Screen    string                   // its template, and its path
-	Says      map[string]template.HTML // by "title", "path", "head" and "lead"
-	Live      bool                     // whether it is kept up to date, as the table of screens says
+	Screen    string // its template, and its path
+	Live      bool   // whether it is kept up to date, as the table of screens says
 	At        time.Time
 	Body      any
 	User      User
@@ -215,11 +212,7 @@ func (p *page) read(r *http.Request, u User, s place) (view, error) {
 
 // show writes a whole page.
 func (p *page) show(w http.ResponseWriter, r *http.Request, u User, name string, v view) {
-	v, err := p.complete(name, r.URL, u, v)
-	var text template.HTML
-	if err == nil {
-		text, err = p.execute("page.html", v)
-	}
+	text, err := p.execute("page.html", p.complete(name, r.URL, u, v))
 	if err != nil {
 		p.Logger.Error("page: write a screen", "screen", name, "error", err)
 		http.Error(w, "the page could not be written", http.StatusInternalServerError)
@@ -241,14 +234,14 @@ func (p *page) execute(name string, data any) (template.HTML, error) {
 	return template.HTML(b.String()), err //nolint:gosec // templates escape
 }
 
-var (
-	space  = regexp.MustCompile(`[ \t\n]+`)
-	tagged = regexp.MustCompile(`<[^>]*>`)
-	words  = regexp.MustCompile(`(^|>)[^<]+`)
-)
+// say returns a sentence of a screen.
+func (p *page) say(kind string, v view) (template.HTML, error) {
+	text, err := p.execute(kind+" "+v.Screen, v)
+	return template.HTML(strings.Join(strings.Fields(string(text)), " ")), err //nolint:gosec // templates escape
+}
 
-// complete fills in a view, with the sentences of its screen.
-func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) {
+// complete fills in a view.
+func (p *page) complete(name string, at *url.URL, u User, v view) view {
 	v.User, v.Store, v.Namespace, v.Screen, v.Live = u, p.Store, p.Namespace, cmp.Or(v.Screen, name), p.screens()[name].kind == live
 	if v.At.IsZero() {
 		v.At = p.Now()
@@ -260,20 +253,7 @@ func (p *page) complete(name string, at *url.URL, u User, v view) (view, error) 
 		query.Set("screen", name)
 		v.URL = "/events?" + query.Encode()
 	}
-	v.Says = map[string]template.HTML{}
-	for _, kind := range []string{"title", "path", "head", "lead"} {
-		text, err := p.execute(kind+" "+v.Screen, v)
-		if err != nil {
-			return v, err
-		}
-		v.Says[kind] = template.HTML(strings.TrimSpace(space.ReplaceAllString(string(text), " "))) //nolint:gosec // templates escape
-	}
-	v.Says["title"] = cmp.Or(v.Says["title"], template.HTML(tagged.ReplaceAllString(string(v.Says["head"]), ""))) //nolint:gosec // it was escaped
-	v.Says["head"] = template.HTML(words.ReplaceAllStringFunc(string(v.Says["head"]), func(text string) string {  //nolint:gosec // words are escaped
-		text, inner := strings.CutPrefix(text, ">")
-		return strings.Repeat(">", btoi(inner)) + string(whole(html.UnescapeString(text)))
-	}))
-	return v, nil
+	return v
 }
 
 // A statusError is a failure with a status of HTTP and a sentence for the reader.

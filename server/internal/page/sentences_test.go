@@ -2,6 +2,7 @@ package page
 
 import (
 	"html"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -158,5 +159,5 @@ func execute(t *testing.T, p *page, name string, data any) string {
 	t.Helper()
 	text, err := p.execute(name, data)
 	check.Error(t, name, err)
-	return html.UnescapeString(strings.Join(strings.Fields(tagged.ReplaceAllString(string(text), "")), " "))
+	return html.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(string(text), "")), " "))
 }

@@ -59,15 +59,12 @@ func (p *page) events(w http.ResponseWriter, r *http.Request, u User) {
 }
 
 // content is what is inside the main element of a screen.
-func (p *page) content(s place, name string, r *http.Request, u User) (template.HTML, time.Time, error) {
+func (p *page) content(s place, name string, r *http.Request, u User) (text template.HTML, at time.Time, err error) {
 	v, err := p.read(r, u, s)
 	if err == nil {
-		v, err = p.complete(name, r.URL, u, v)
+		v = p.complete(name, r.URL, u, v)
+		text, err = p.execute("content", v)
 	}
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	text, err := p.execute("content", v)
 	return text, v.At, err
 }
 

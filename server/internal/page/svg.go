@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -32,11 +33,21 @@ type chart struct {
 	left, right, top, bottom float64 // of the plot
 	high                     float64 // the value at the top
 	slots                    int     // along the bottom
+	small                    bool
 }
 
 type charts struct{ Wide, Small template.HTML }
 
-func drawTwice(draw func(small bool) template.HTML) charts { return charts{draw(false), draw(true)} }
+// drawTwice draws a chart in two sizes. The label says what it shows to who cannot see it.
+func drawTwice(label string, wide, small *chart, draw func(*chart)) charts {
+	svg := func(c *chart) template.HTML {
+		draw(c)
+		return template.HTML(fmt.Sprintf(`<svg class="chart" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">%s</svg>`, //nolint:gosec // names were escaped by text
+			c.width, c.height, template.HTMLEscapeString(label), c.b.String()))
+	}
+	small.small = true
+	return charts{svg(wide), svg(small)}
+}
 
 func (c *chart) x(slot float64) float64 {
 	return c.left + (c.right-c.left)*slot/float64(max(c.slots, 1))
@@ -115,6 +126,19 @@ func (c *chart) line(class string, xs, ys []float64) {
 	c.write(`"/>`)
 }
 
+// stacked calls a function for each class with its amounts on top of those before it, from low to high.
+func stacked(classes []string, amounts [][]float64, draw func(class string, low, high []float64)) {
+	low := make([]float64, len(amounts[0]))
+	for i, of := range amounts {
+		high := slices.Clone(low)
+		for j := range of {
+			high[j] += max(of[j], 0)
+		}
+		draw(classes[i], low, high)
+		low = high
+	}
+}
+
 // bars draws one class of stacked bars: from low to high at each slot.
 func (c *chart) bars(class string, low, high []float64) {
 	width := (c.right - c.left) / float64(max(c.slots, 1))
@@ -122,24 +146,13 @@ func (c *chart) bars(class string, low, high []float64) {
 	if width < 4 {
 		gap = 0.4
 	}
-	drawn := false
+	path := ""
 	for i := range low {
-		if high[i] <= low[i] {
-			continue
+		if high[i] > low[i] {
+			path += fmt.Sprintf("M%.1f %.1fh%.1fV%.1fh-%.1fz", c.x(float64(i))+gap/2, c.y(high[i]), width-gap, c.y(low[i]), width-gap)
 		}
-		if !drawn {
-			c.write(`<path class="%s" d="`, class)
-			drawn = true
-		}
-		c.write("M%.1f %.1fh%.1fV%.1fh-%.1fz", c.x(float64(i))+gap/2, c.y(high[i]), width-gap, c.y(low[i]), width-gap)
 	}
-	if drawn {
-		c.write(`"/>`)
+	if path != "" {
+		c.write(`<path class="%s" d="%s"/>`, class, path)
 	}
-}
-
-// svg closes the chart. Label says what it shows to who cannot see it.
-func (c *chart) svg(label string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<svg class="chart" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">%s</svg>`, //nolint:gosec // names were escaped by text
-		c.width, c.height, template.HTMLEscapeString(label), c.b.String()))
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"html/template"
 	"net/url"
 	"slices"
 	"time"
@@ -67,7 +66,7 @@ func usageOf(q *usageQuery, of *book, held map[string]float64) *usageBody {
 	}
 	body.Cause = of.Cause()
 	body.rows(held)
-	body.Chart = drawTwice(func(small bool) template.HTML { return drawUsage(q, of.Month, small) })
+	body.Chart = drawUsage(q, of.Month)
 	before, after := *q, *q
 	before.From, after.From = q.From.AddDate(0, -1, 0), q.To()
 	body.Before = before.url("/usage", q.Entity)

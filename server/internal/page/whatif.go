@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"html/template"
 	"net/url"
 	"slices"
 	"strings"
@@ -77,7 +76,7 @@ func (p *page) whatIf(ctx context.Context, q url.Values) (view, error) {
 		body.Limit = l.String()
 	}
 	body.Of, body.Replay = l, ledger.ReplayHours(l, hours, from, now)
-	body.Chart = drawTwice(func(small bool) template.HTML { return drawReplay(body.Replay, &l, from, small) })
+	body.Chart = drawReplay(body.Replay, &l, from)
 	return v, nil
 }
 
@@ -120,26 +119,23 @@ func narrower(l *zlimit.Limit, hours []float64) {
 	}
 }
 
-func drawReplay(r *ledger.Replay, l *zlimit.Limit, from time.Time, small bool) template.HTML {
-	c, days := chart{left: 58, right: 1306, top: 12, bottom: 200, slots: len(r.Fits), width: 1320, height: 226}, 1
-	if small {
-		c, days = chart{left: 48, right: 334, top: 12, bottom: 160, slots: len(r.Fits), width: 340, height: 186}, 2
+func drawReplay(r *ledger.Replay, l *zlimit.Limit, from time.Time) charts {
+	n, most := len(r.Fits), 0.0
+	for i := range n {
+		most = max(most, r.Fits[i]+r.Beyond[i])
 	}
-	high := make([]float64, len(r.Fits))
-	for i := range high {
-		high[i] = r.Fits[i] + r.Beyond[i]
-	}
-	c.axis(slices.Max(high), 3, func(v float64) string { return axisAmount(l.Name, v) })
-	c.bars("have", make([]float64, len(high)), r.Fits)
-	c.bars("red", r.Fits, high)
-	for i := 0; i < len(high); i++ {
-		at := from.Add(time.Duration(i) * time.Hour)
-		if at.Hour() == 0 && i < len(high)-12 && (at.YearDay()%days) == 0 {
-			c.text(c.x(float64(i)), c.bottom+18, "", "", at.Format("2 Jan"))
-			c.write(`<path class="grid" d="M%.1f %.0fV%.0f"/>`, c.x(float64(i)), c.bottom, c.bottom+5)
+	wide := &chart{left: 58, right: 1306, top: 12, bottom: 200, slots: n, width: 1320, height: 226}
+	small := &chart{left: 48, right: 334, top: 12, bottom: 160, slots: n, width: 340, height: 186}
+	return drawTwice("What was used in each hour of seven days; red would not have fitted", wide, small, func(c *chart) {
+		c.axis(most, 3, func(v float64) string { return axisAmount(l.Name, v) })
+		stacked([]string{"have", "red"}, [][]float64{r.Fits, r.Beyond}, c.bars)
+		for i := range n - 12 {
+			if at := from.Add(time.Duration(i) * time.Hour); at.Hour() == 0 && (!c.small || at.YearDay()%2 == 0) {
+				c.text(c.x(float64(i)), c.bottom+18, "", "", at.Format("2 Jan"))
+				c.write(`<path class="grid" d="M%.1f %.0fV%.0f"/>`, c.x(float64(i)), c.bottom, c.bottom+5)
+			}
 		}
-	}
-	return c.svg("What was used in each hour of seven days; red would not have fitted")
+	})
 }
 
 // shadows are the shadow limits beside what they would refuse.
