@@ -87,17 +87,9 @@ func (h *handler) acquire(c *call, a *acquisition) (any, error) {
 		ctx, stop = Until(ctx, h.Draining)
 		defer stop()
 	}
-	leases := make([]*zlimit.Lease, 1)
-	switch {
-	case len(a.requests) > 1:
-		leases, err = acquireAll(ctx, c.limiter, a)
-	case a.wait > 0 && a.key == "":
-		leases[0], err = c.limiter.Wait(ctx, a.requests[0], zlimit.MaxWait(a.wait))
-	default:
-		leases[0], err = acquireRepeatedly(ctx, c.limiter, a)
-	}
+	leases, err := a.take(ctx, c.limiter)
 	if err != nil {
-		if h.drained() && ctx.Err() != nil && c.r.Context().Err() == nil {
+		if ctx.Err() != nil && c.r.Context().Err() == nil { // the caller would have waited longer
 			return nil, busy("draining", "The server is draining", "Retry: another replica serves the request.")
 		}
 		return nil, err
@@ -110,21 +102,28 @@ func busy(code, title, detail string) error {
 	return &refusal{client.Problem{Status: http.StatusServiceUnavailable, Code: code, Title: title, Detail: detail, Outcome: "none"}}
 }
 
-// acquireAll acquires several requests, all or none.
-func acquireAll(ctx context.Context, limiter *zlimit.RateLimiter, a *acquisition) ([]*zlimit.Lease, error) {
-	var opts []zlimit.WaitOption
-	if a.wait > 0 {
-		opts = append(opts, zlimit.MaxWait(a.wait))
+// take acquires the requests, all or none.
+func (a *acquisition) take(ctx context.Context, limiter *zlimit.RateLimiter) (leases []*zlimit.Lease, err error) {
+	var lease *zlimit.Lease
+	switch {
+	case len(a.requests) > 1:
+		var opts []zlimit.WaitOption
+		if a.wait > 0 {
+			opts = append(opts, zlimit.MaxWait(a.wait))
+		}
+		all, err := limiter.AcquireAll(ctx, a.requests, opts...)
+		for i := range a.requests {
+			if err == nil {
+				leases = append(leases, all.Of(i))
+			}
+		}
+		return leases, err
+	case a.wait > 0 && a.key == "":
+		lease, err = limiter.Wait(ctx, a.requests[0], zlimit.MaxWait(a.wait))
+	default:
+		lease, err = acquireRepeatedly(ctx, limiter, a)
 	}
-	all, err := limiter.AcquireAll(ctx, a.requests, opts...)
-	if err != nil {
-		return nil, err
-	}
-	leases := make([]*zlimit.Lease, len(a.requests))
-	for i := range leases {
-		leases[i] = all.Of(i)
-	}
-	return leases, nil
+	return []*zlimit.Lease{lease}, err
 }
 
 // minPause is the least time between two tries of a request with an idempotency key that waits.
@@ -143,11 +142,9 @@ func acquireRepeatedly(ctx context.Context, limiter *zlimit.RateLimiter, a *acqu
 		if time.Now().Add(pause).After(until) {
 			return nil, err
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, err // nothing was consumed
 		}
 	}
@@ -166,30 +163,28 @@ func Until(ctx context.Context, closed <-chan struct{}) (context.Context, contex
 	return ctx, cancel
 }
 
-// drained reports whether the server drains. Without Draining it never does.
-func (h *handler) drained() bool {
-	select {
-	case <-h.Draining:
-		return true
-	default:
-		return false
-	}
-}
-
-// acquired returns the reply to a request that was admitted, with a token of its leases.
+// acquired returns the reply to a request that was admitted, with a token of its leases. What was taken for a request that gets none is
+// given back.
 func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any, error) {
 	reply := &client.Acquired{Limits: []client.Limit{}}
 	for _, lease := range leases {
 		reply.Degraded = reply.Degraded || lease.Degraded()
 		reply.Repeated = reply.Repeated || lease.Repeated()
+		reply.Fence = max(reply.Fence, lease.Fence())
 		reply.Limits = append(reply.Limits, limitsOf(lease.Statuses(), c.caller)...)
 	}
-	slots := holdSlots(leases)
-	if slots && a.lease == 0 {
+	now := h.Now()
+	claims := &leasetoken.Claims{Namespace: c.namespace, Caller: c.caller.Name, Expires: now.Add(a.lease), Last: now.Add(maxLease)}
+	switch {
+	case a.lease > 0:
+		if err := h.hand(claims, a, leases, reply.Fence > 0); err != nil {
+			h.giveBack(c, leases, claims.Leases)
+			return nil, err
+		}
+	case reply.Fence > 0:
 		h.giveBack(c, leases, nil)
 		return nil, invalid("lease", "", "must be given for slots, which are held until the lease is settled")
-	}
-	if a.lease == 0 {
+	default:
 		for _, lease := range leases {
 			if !lease.Repeated() { // it is settled by its first call, or stands
 				_ = lease.Commit(c.r.Context()) // which writes nothing without corrections
@@ -197,42 +192,40 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 		}
 		return reply, nil
 	}
-	now := h.Now()
-	claims := leasetoken.Claims{Namespace: c.namespace, Caller: c.caller.Name, Expires: now.Add(a.lease), Last: now.Add(maxLease)}
-	shared := ""
-	if slots {
-		var ok bool
-		if shared, ok = h.keeper.keep(leases, a.lease); !ok {
-			h.giveBack(c, leases, nil)
-			return nil, busy("too_many_slots", "Too many leases with slots", "Retry at another replica, or when others have settled.")
-		}
-	}
-	for i, lease := range leases {
-		amounts, inner := lease.Consumed(), shared
-		reply.Fence = max(reply.Fence, lease.Fence())
-		if !slots {
-			var err error
-			// Each token of a lease is of the same time, so that its settlement is remembered for longer than any of them can be settled.
-			if inner, err = lease.Token(maxLease); err != nil {
-				h.giveBack(c, leases, claims.Leases)
-				return nil, err
-			}
-		}
-		claims.Leases = append(claims.Leases, leasetoken.Lease{Token: inner, Entity: a.requests[i].Entity, Resource: a.requests[i].Resource, Amounts: amounts})
-	}
-	text, err := h.Tokens.Sign(&claims)
+	text, err := h.Tokens.Sign(claims)
 	if err != nil {
 		h.giveBack(c, leases, claims.Leases)
 		return nil, refuse(http.StatusUnprocessableEntity, "lease_too_long", "Lease too long", "The request charges too many buckets and limits for a lease.")
 	}
 	switch {
 	case reply.Repeated: // its first call has handed the lease out
-		h.Held.Extend(&claims)
+		h.Held.Extend(claims)
 	case !reply.Degraded: // in an outage nothing was taken
-		h.Held.Add(&claims)
+		h.Held.Add(claims)
 	}
 	reply.Lease, reply.ExpiresAt, reply.LastUntil = text, claims.Expires.UTC(), claims.Last.UTC()
 	return reply, nil
+}
+
+// hand makes leases the claims of a token. This process keeps those with slots, by a name that they have in common.
+func (h *handler) hand(claims *leasetoken.Claims, a *acquisition, leases []*zlimit.Lease, slots bool) (err error) {
+	name, ok := "", true
+	if slots {
+		if name, ok = h.keeper.keep(leases, a.lease); !ok {
+			return busy("too_many_slots", "Too many leases with slots", "Retry at another replica, or when others have settled.")
+		}
+	}
+	for i, lease := range leases {
+		of := leasetoken.Lease{Token: name, Entity: a.requests[i].Entity, Resource: a.requests[i].Resource, Amounts: lease.Consumed()}
+		if !slots {
+			// Each token of a lease is of the same time, so that its settlement is remembered for longer than any of them can be settled.
+			if of.Token, err = lease.Token(maxLease); err != nil {
+				return err
+			}
+		}
+		claims.Leases = append(claims.Leases, of)
+	}
+	return nil
 }
 
 // giveBack returns what was taken for a request that gets no lease. The leases of some are tokens by now. What a repeated request has

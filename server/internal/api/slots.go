@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,11 +43,6 @@ type keptLease struct {
 }
 
 func newKeeper() *keeper { return &keeper{process: rand.Text(), kept: map[string]*keptLease{}} }
-
-// holdSlots reports whether a request holds slots.
-func holdSlots(leases []*zlimit.Lease) bool {
-	return slices.ContainsFunc(leases, func(l *zlimit.Lease) bool { return l.Fence() > 0 })
-}
 
 // keep keeps leases for some time, and returns the token that they have in common. It returns false if there are too many.
 func (k *keeper) keep(leases []*zlimit.Lease, d time.Duration) (name string, ok bool) {
