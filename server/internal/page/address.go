@@ -49,6 +49,12 @@ func (v view) Link(pairs ...string) string {
 	return "/" + strings.TrimPrefix(v.Screen, "now") + "?" + q.Encode()
 }
 
+// Section is the entry of the navigation that the screen belongs to.
+func (v view) Section() string {
+	section, _, _ := strings.Cut(v.Screen, "/")
+	return cmp.Or(map[string]string{"entity": "entities", "why": "entities"}[section], strings.TrimPrefix(section, "now"))
+}
+
 // A reach is a time that a screen can look back, or around another one.
 type reach struct {
 	Key, Text string

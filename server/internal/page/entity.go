@@ -117,18 +117,18 @@ func (p *page) limitsOf(ctx context.Context, body *entityBody) (statuses zlimit.
 }
 
 // verdict finds what refuses the entity, or else its narrowest limit.
-func (p *page) verdict(body *entityBody, statuses zlimit.Statuses, refusals []recent.Refused) {
-	causes, refused := p.causes(slices.DeleteFunc(refusals, func(of recent.Refused) bool { return of.Entity != body.ID || of.Resource != body.Resource }), statuses)
+func (p *page) verdict(body *entityBody, all zlimit.Statuses, refusals []recent.Refused) {
+	causes, refused := p.causes(slices.DeleteFunc(refusals, func(of recent.Refused) bool { return of.Entity != body.ID || of.Resource != body.Resource }), []zlimit.Bucket{{Statuses: all}})
 	if body.Refused = refused; refused > 0 {
 		body.Cause = &causes[0]
 	}
-	for i := range statuses {
-		st, least := &statuses[i], body.Narrowest
+	for i := range all {
+		st, least := &all[i], body.Narrowest
 		if st.Limit.Mode == zlimit.ModeEnforced && (least == nil || cmp.Or(cmp.Compare(shareOf(st), shareOf(least)), cmp.Compare(st.Available, least.Available)) < 0) {
 			body.Narrowest = st
 		}
 	}
-	rank, lowest := rankOf(statuses, false, false, refused, p.Now())
+	rank, lowest := rankOf(all, false, false, refused, p.Now())
 	switch body.Low = rank == rankLow; {
 	case body.Narrowest == nil:
 	case body.Narrowest.Available <= 0:

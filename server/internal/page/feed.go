@@ -27,6 +27,19 @@ func first[T any](most int, all iter.Seq2[T, error]) (values []T, err error) {
 	return values, nil
 }
 
+// statuses are where all limits of buckets stand.
+func statuses(buckets []zlimit.Bucket) iter.Seq2[*zlimit.Bucket, *zlimit.Status] {
+	return func(yield func(*zlimit.Bucket, *zlimit.Status) bool) {
+		for i := range buckets {
+			for j := range buckets[i].Statuses {
+				if !yield(&buckets[i], &buckets[i].Statuses[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func isNotFound(err error) bool { return errors.Is(err, zlimit.ErrEntityNotFound) }
 
 func isNoLimits(err error) bool { return errors.Is(err, zlimit.ErrNoLimits) }

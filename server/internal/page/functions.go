@@ -50,20 +50,8 @@ func (p *page) functions() template.FuncMap {
 		"render":    p.execute,
 		"say":       p.say,
 		"whole":     whole,
-		"nav":       func() [][2]string { return navigation },
 		"backwards": func() []reach { return backwards },
 		"around":    func() []reach { return around },
-		"current": func(screen, url string) bool {
-			first, _, _ := strings.Cut(screen, "/")
-			switch url {
-			case "/":
-				return screen == "now"
-			case "/entities":
-				return first == "entities" || first == "entity" || first == "why"
-			default:
-				return "/"+first == url
-			}
-		},
 	}
 }
 
@@ -87,8 +75,4 @@ func whole(text template.HTML) template.HTML {
 		}
 		return `<span class="whole">` + w + `</span>`
 	}))
-}
-
-var navigation = [][2]string{
-	{"Now", "/"}, {"Usage", "/usage"}, {"Top", "/top"}, {"Entities", "/entities"}, {"Limits", "/limits"}, {"What if", "/whatif"}, {"Audit", "/audit"},
 }

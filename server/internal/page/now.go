@@ -75,16 +75,16 @@ func (p *page) now(ctx context.Context, q url.Values) (view, error) {
 	for _, of := range refusals {
 		byEntity[of.Entity] += of.N
 	}
-	all, ranks, statuses := make([]standing, len(read.Buckets)), map[rank]int{}, make([]zlimit.Statuses, len(read.Buckets))
+	all, ranks := make([]standing, len(read.Buckets)), map[rank]int{}
 	for i := range read.Buckets {
 		b := &read.Buckets[i]
-		all[i], statuses[i] = standingOf(b, byEntity[b.Entity], body.Pulse.Waiting[b.Entity], p.Now()), b.Statuses
+		all[i] = standingOf(b, byEntity[b.Entity], body.Pulse.Waiting[b.Entity], p.Now())
 		ranks[all[i].rank]++
 		body.Held, body.Capacity = body.Held+all[i].Held, body.Capacity+all[i].slots
 	}
 	slices.SortStableFunc(all, func(a, b standing) int { return a.compare(&b) })
 	body.Refusing, body.UsedUp, body.Disabled, body.Low = len(byEntity), ranks[rankUsedUp], ranks[rankDisabled], ranks[rankLow]+ranks[rankOwes]
-	body.Causes, body.Refused = p.causes(refusals, statuses...)
+	body.Causes, body.Refused = p.causes(refusals, read.Buckets)
 	body.Refused = max(body.Refused, body.Pulse.RefusedMinute) // a flood of names is not counted by name
 	if read.Coverage.Known() {
 		body.Unlisted = read.Coverage.Unlisted
@@ -96,7 +96,7 @@ func (p *page) now(ctx context.Context, q url.Values) (view, error) {
 	if err := p.rows(ctx, body, all, most); err != nil {
 		return v, err
 	}
-	body.Columns, body.Slots = columns(all), slotsOf(all)
+	body.Columns, body.Slots = columns(read.Buckets), slotsOf(all)
 	events, err := p.feed.changes(ctx, 24*time.Hour, 4)
 	body.Changes = changesOf(events)
 	return v, err
@@ -123,13 +123,11 @@ func (p *page) rows(ctx context.Context, body *nowBody, all []standing, most int
 }
 
 // columns are the limits that most buckets have, at most three, without slots.
-func columns(all []standing) []string {
+func columns(buckets []zlimit.Bucket) []string {
 	counts := map[string]float64{}
-	for i := range all {
-		for j := range all[i].Statuses {
-			if st := &all[i].Statuses[j]; st.Limit.Term == 0 {
-				counts[st.Limit.Name]++
-			}
+	for _, st := range statuses(buckets) {
+		if st.Limit.Term == 0 {
+			counts[st.Limit.Name]++
 		}
 	}
 	names := ledger.Largest(counts)

@@ -107,13 +107,11 @@ func (p *page) refusals(ctx context.Context, resource string, pulse *recent.Puls
 }
 
 // causes are the limits that refuse, as they stand in buckets, and all refusals.
-func (p *page) causes(refusals []recent.Refused, buckets ...zlimit.Statuses) ([]recent.Cause, int64) {
+func (p *page) causes(refusals []recent.Refused, buckets []zlimit.Bucket) ([]recent.Cause, int64) {
 	return recent.Causes(refusals, func(entity, limit string) (found *zlimit.Status) {
-		for _, statuses := range buckets {
-			for i := range statuses {
-				if st := &statuses[i]; st.Entity == entity && st.Limit.Name == limit {
-					found = st
-				}
+		for _, st := range statuses(buckets) {
+			if st.Entity == entity && st.Limit.Name == limit {
+				found = st
 			}
 		}
 		return found

@@ -93,12 +93,10 @@ func (q *usageQuery) month(zone, month string, l *zlimit.Limit) (err error) {
 // countedLimits returns the limits of buckets that are no slots, by name. Of several of a name it takes the one of the entity, or else the widest one.
 func countedLimits(buckets []zlimit.Bucket, entity string) map[string]*zlimit.Limit {
 	byName := map[string]*zlimit.Limit{}
-	for i := range buckets {
-		for j := range buckets[i].Statuses {
-			l := &buckets[i].Statuses[j].Limit
-			if l.Term == 0 && (byName[l.Name] == nil || buckets[i].Entity == entity || entity == "" && l.Capacity > byName[l.Name].Capacity) {
-				byName[l.Name] = l
-			}
+	for b, st := range statuses(buckets) {
+		l := &st.Limit
+		if l.Term == 0 && (byName[l.Name] == nil || b.Entity == entity || entity == "" && l.Capacity > byName[l.Name].Capacity) {
+			byName[l.Name] = l
 		}
 	}
 	return byName

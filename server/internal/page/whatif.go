@@ -84,31 +84,22 @@ func (p *page) whatIf(ctx context.Context, q url.Values) (view, error) {
 func (p *page) suggest(body *whatIfBody, read *reading) {
 	var best *zlimit.Status
 	most := zlimit.Quantity(-1)
-	for i := range read.Buckets {
-		b := &read.Buckets[i]
+	for b, st := range statuses(read.Buckets) {
 		if body.Entity != "" && b.Entity != body.Entity || len(b.FromChildren) > 0 && body.Entity == "" {
 			continue
 		}
-		for j := range b.Statuses {
-			st := &b.Statuses[j]
-			if st.Limit.Term > 0 || isBudget(&st.Limit) || st.Limit.Mode != zlimit.ModeEnforced {
-				continue
-			}
-			if n := b.Consumed[st.Limit.Name]; n > most {
-				best, most = st, n
-			}
+		if st.Limit.Term > 0 || isBudget(&st.Limit) || st.Limit.Mode != zlimit.ModeEnforced {
+			continue
+		}
+		if n := b.Consumed[st.Limit.Name]; n > most {
+			best, most = st, n
 		}
 	}
 	if best == nil {
 		return
 	}
 	body.Has = best.Limit.String()
-	if body.Entity == "" {
-		body.Entity = best.Entity
-	}
-	if body.Limit == "" {
-		body.Limit = best.Limit.String()
-	}
+	body.Entity, body.Limit = cmp.Or(body.Entity, best.Entity), cmp.Or(body.Limit, body.Has)
 }
 
 // narrower sets a limit to three quarters of the heaviest hour, so that the first look shows something.
@@ -140,21 +131,17 @@ func drawReplay(r *ledger.Replay, l *zlimit.Limit, from time.Time) charts {
 
 // shadows are the shadow limits beside what they would refuse.
 func (p *page) shadows(body *whatIfBody, read *reading) {
-	for i := range read.Buckets {
-		b := &read.Buckets[i]
-		for j := range b.Statuses {
-			st := &b.Statuses[j]
-			if st.Limit.Mode != zlimit.ModeShadow {
-				continue
-			}
-			var beside []string
-			for k := range b.Statuses {
-				if l := &b.Statuses[k].Limit; l.Mode == zlimit.ModeEnforced && l.Term == 0 && (strings.HasPrefix(st.Limit.Name, l.Name) || strings.HasPrefix(l.Name, st.Limit.Name)) {
-					beside = append(beside, l.Name+" "+limitText(l))
-				}
-			}
-			body.Shadows = append(body.Shadows, shadowRow{st, statusCell(st, p.Now()), cmp.Or(listed(beside), "none of that name")})
+	for b, st := range statuses(read.Buckets) {
+		if st.Limit.Mode != zlimit.ModeShadow {
+			continue
 		}
+		var beside []string
+		for k := range b.Statuses {
+			if l := &b.Statuses[k].Limit; l.Mode == zlimit.ModeEnforced && l.Term == 0 && (strings.HasPrefix(st.Limit.Name, l.Name) || strings.HasPrefix(l.Name, st.Limit.Name)) {
+				beside = append(beside, l.Name+" "+limitText(l))
+			}
+		}
+		body.Shadows = append(body.Shadows, shadowRow{st, statusCell(st, p.Now()), cmp.Or(listed(beside), "none of that name")})
 	}
 	slices.SortStableFunc(body.Shadows, func(a, b shadowRow) int {
 		return cmp.Or(cmp.Compare(b.Refusals, a.Refusals), cmp.Compare(a.Entity, b.Entity))
