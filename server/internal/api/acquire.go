@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -53,6 +54,8 @@ func leaseTime(path, text string) (time.Duration, error) {
 	return d, nil
 }
 
+var printable = regexp.MustCompile(`^[ -~]+$`)
+
 // idempotencyKey returns the name by which the limiter remembers the field Idempotency-Key of a caller; "" without it. Two callers
 // with the same key are apart.
 func (c *call) idempotencyKey() (string, error) {
@@ -62,7 +65,7 @@ func (c *call) idempotencyKey() (string, error) {
 		return "", nil
 	}
 	key := values[0]
-	if len(values) > 1 || len(key) > 255 || !matches(`^[ -~]+$`, key) {
+	if len(values) > 1 || len(key) > 255 || !printable.MatchString(key) {
 		return "", invalid(name, key, "must be one text of 1 to 255 printable ASCII characters")
 	}
 	sum := sha256.Sum256([]byte(c.caller.Name + "\x00" + key))
@@ -209,8 +212,9 @@ func (h *handler) acquired(c *call, a *acquisition, leases []*zlimit.Lease) (any
 
 // hand makes leases the claims of a token. This process keeps those with slots, by a name that they have in common.
 func (h *handler) hand(claims *leasetoken.Claims, a *acquisition, leases []*zlimit.Lease, slots bool) (err error) {
-	name, ok := "", true
+	name := ""
 	if slots {
+		var ok bool
 		if name, ok = h.keeper.keep(leases, a.lease); !ok {
 			return busy("too_many_slots", "Too many leases with slots", "Retry at another replica, or when others have settled.")
 		}

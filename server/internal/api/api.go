@@ -77,7 +77,7 @@ type call struct {
 	caller    *auth.Principal
 	limiter   *zlimit.RateLimiter
 	namespace string
-	form      *form
+	form      form
 }
 
 // written is the reply of a call that has written its own.
@@ -130,14 +130,9 @@ func New(o Options) http.Handler {
 		o.Now = time.Now
 	}
 	h := &handler{Options: o, mux: http.NewServeMux(), waiting: make(chan struct{}, o.MaxWaiting), keeper: newKeeper()}
-	spec := newSpecification()
+	document := specification()
 	for _, rt := range h.routes() {
-		form, serve := spec.form(rt.pattern), rt.serve
-		rt.serve = func(c *call) (any, error) {
-			c.form = &form
-			return serve(c)
-		}
-		h.mux.Handle(rt.pattern, h.serve(rt))
+		h.mux.Handle(rt.pattern, h.serve(rt, formOf(document, rt.pattern)))
 	}
 	h.mux.Handle("GET /v1/openapi.yaml", http.HandlerFunc(h.document))
 	h.mux.HandleFunc("/", h.unknown)
@@ -174,10 +169,10 @@ func ExactPaths(next http.Handler) http.Handler {
 }
 
 // serve returns the handler of a route: who calls, what the caller may do, and the answer.
-func (h *handler) serve(rt route) http.Handler {
+func (h *handler) serve(rt route, f form) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{w: &statusWriter{ResponseWriter: w}, r: r}
+		c := &call{w: &statusWriter{ResponseWriter: w}, r: r, form: f}
 		w.Header().Set("Cache-Control", "no-store")
 		c.deadlines(rt.limit)
 		var reply any

@@ -117,7 +117,7 @@ func TestLongCall(t *testing.T) {
 		conn := connect(t, h.serve(route{"POST /", auth.Admin, maxMarkTime, func(c *call) (any, error) {
 			time.Sleep(maxMarkTime - time.Second)
 			return "done", c.r.Context().Err()
-		}}))
+		}}, form{}))
 		if _, err := conn.Write([]byte("POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + keyOfOps + "\r\n\r\n")); err != nil {
 			t.Fatalf("Write() = %v", err)
 		}

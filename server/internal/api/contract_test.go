@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/client"
+	"github.com/zlimit/zlimit-go/internal/proof/check"
 )
 
 // A contract is the document, by which every request of every test is checked. The schemas of OpenAPI 3.1 are those of JSON Schema.
@@ -252,6 +253,7 @@ func agree(t testing.TB, r *http.Request, body string, got *response) {
 
 // TestRoutesAreDocumented compares the routes of the handler with the operations of the document.
 func TestRoutesAreDocumented(t *testing.T) {
+	check.Error(t, "the document", specification().Validate(t.Context()))
 	h := &handler{}
 	routed := map[string]bool{"GET /v1/openapi.yaml": true}
 	for _, rt := range h.routes() {

@@ -23,11 +23,11 @@ func (h *handler) settle(c *call, q *client.SettleRequest) (any, error) {
 	}
 	actual := make([]zlimit.Amounts, len(claims.Leases))
 	for i, s := range append([]client.Settlement{q.Settlement}, q.Also...) {
-		path := ""
+		prefix := ""
 		if i > 0 {
-			path = "also[" + strconv.Itoa(i-1) + "]"
+			prefix = "also[" + strconv.Itoa(i-1) + "]."
 		}
-		if actual[i], err = settled(&s, path, &claims.Leases[i]); err != nil {
+		if actual[i], err = settled(&s, prefix, &claims.Leases[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -35,11 +35,11 @@ func (h *handler) settle(c *call, q *client.SettleRequest) (any, error) {
 }
 
 // settled returns what a lease has consumed in all. It holds only limits of which something is said.
-func settled(s *client.Settlement, path string, lease *leasetoken.Lease) (zlimit.Amounts, error) {
+func settled(s *client.Settlement, prefix string, lease *leasetoken.Lease) (zlimit.Amounts, error) {
 	actual := zlimit.Amounts{}
 	maps.Copy(actual, s.Actual)
 	for name, change := range s.Adjust {
-		at := member(path, "adjust["+name+"]")
+		at := prefix + "adjust[" + name + "]"
 		taken, ok := lease.Amounts[name]
 		_, twice := s.Actual[name]
 		switch {
@@ -56,7 +56,7 @@ func settled(s *client.Settlement, path string, lease *leasetoken.Lease) (zlimit
 	}
 	for name, n := range s.Actual {
 		if _, ok := lease.Amounts[name]; !ok {
-			return nil, invalid(member(path, "actual["+name+"]"), strconv.FormatInt(n, 10), "must be of a limit that the lease has taken")
+			return nil, invalid(prefix+"actual["+name+"]", strconv.FormatInt(n, 10), "must be of a limit that the lease has taken")
 		}
 	}
 	return actual, nil

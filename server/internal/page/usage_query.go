@@ -71,7 +71,7 @@ func (p *page) usageQuery(ctx context.Context, given url.Values) (*usageQuery, e
 	return q, q.month(given.Get("zone"), given.Get("month"), limits[q.Limit])
 }
 
-// month sets the time zone, which is that of the limit unless one is asked for, and the month.
+// month sets the time zone, which is that of the limit if none is given, and the month.
 func (q *usageQuery) month(zone, month string, l *zlimit.Limit) (err error) {
 	if l != nil {
 		q.Zone = zoneOf(l)
