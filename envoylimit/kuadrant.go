@@ -2,6 +2,7 @@ package envoylimit
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -54,9 +55,23 @@ func handler[Request, Answer proto.Message](m protoreflect.MethodDescriptor, emp
 	}
 }
 
+// charges reads a request. In Kuadrant's service Commit alone settles: a lease among the descriptors is an error.
+func (s reserver) charges(ctx context.Context, r *pb.RateLimitRequest) (*turn, error) {
+	t, err := s.read(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for i := range t.asks {
+		if t.asks[i].kind == askSettlement {
+			return nil, invalid("descriptors["+strconv.Itoa(i)+"] key", leaseKey, "must be that of a charge: Commit settles leases")
+		}
+	}
+	return t, nil
+}
+
 // CheckRateLimit answers whether limits have the hits of a request, and charges nothing.
 func (s reserver) CheckRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	t, err := s.read(ctx, r)
+	t, err := s.charges(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +86,7 @@ func (s reserver) CheckRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*
 
 // Report charges hits that are known, whatever is left.
 func (s reserver) Report(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	t, err := s.read(ctx, r)
+	t, err := s.charges(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +140,7 @@ func (s reserver) Reserve(ctx context.Context, m kuadrant.Message) (proto.Messag
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.read(ctx, r)
+	t, err := s.charges(ctx, r)
 	if err != nil {
 		return nil, err
 	}

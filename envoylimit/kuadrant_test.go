@@ -178,6 +178,28 @@ func TestKuadrant(t *testing.T) {
 	}
 }
 
+// TestKuadrantSettlesByCommit checks that no other call settles a lease among its descriptors.
+func TestKuadrantSettlesByCommit(t *testing.T) {
+	c := &Config{
+		Files:   []File{{Name: "llm.yaml", Text: []byte("domain: llm\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1000}}]")}},
+		Domains: map[string]Domain{"llm": {Lease: time.Minute}},
+	}
+	s, limiter, _ := newService(t, c)
+	answer := ask1(t, s, "llm", withHits(descriptor("user=ann"), 600))
+	settlement := withHits(descriptor("lease="+answer.DynamicMetadata.GetFields()["lease"].GetStringValue()), 1)
+	for _, method := range []string{"CheckRateLimit", "Report"} {
+		err := dialKuadrant(t, s)(method, &pb.RateLimitRequest{Domain: "llm", Descriptors: list(settlement)}, new(pb.RateLimitResponse))
+		want := `descriptors[0] key: must be that of a charge: Commit settles leases, got "lease"`
+		if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
+			t.Errorf("%s of a lease = %v, want InvalidArgument %s", method, err, want)
+		}
+	}
+	left := check.Call(limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "ann", Resource: "llm|user"})).Must(t, "Available()")
+	if left[0].Available != 400 {
+		t.Errorf("%d are left, want 400, as before", left[0].Available)
+	}
+}
+
 func TestKuadrantServesEveryMethod(t *testing.T) {
 	s, _, _ := newService(t, &Config{})
 	server := grpc.NewServer()

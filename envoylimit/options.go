@@ -1,6 +1,7 @@
 package envoylimit
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -9,10 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
-// An Option changes how a [Service] works.
+// An Option changes how a [Service] works. With nil it leaves the default.
 type Option func(*options)
 
 type options struct {
@@ -23,6 +25,26 @@ type options struct {
 	meter     metric.MeterProvider
 	now       func() time.Time
 	logger    *slog.Logger
+}
+
+// optionsOf returns the options, with defaults.
+func optionsOf(opts []Option) (options, error) {
+	o := options{namespace: zlimit.DefaultNamespace}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.caller == nil {
+		o.caller = func(context.Context) (Caller, error) { return Caller{}, nil }
+	}
+	if o.now == nil {
+		o.now = time.Now //nolint:forbidigo // as limiters have it
+	}
+	o.logger = cmp.Or(o.logger, slog.New(slog.DiscardHandler))
+	var err error
+	if o.signer == nil {
+		o.signer, err = leasetoken.NewSigner(leasetoken.RandomKey())
+	}
+	return o, err
 }
 
 // A Caller is who asks a service.

@@ -3,9 +3,7 @@ package envoylimit
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/metric"
@@ -14,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/zlimit/zlimit-go/zlimit"
-	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 )
 
 // A Service is Envoy's rate limit service v3, and Kuadrant's. It is safe for concurrent use.
@@ -25,26 +22,17 @@ type Service struct {
 	counter metric.Int64Counter // nil for none
 }
 
-// New returns a service that enforces a config by a limiter, which must not be nil and outlives it. It returns an error for a config that does
-// not pass [Config.Check], before any I/O. It stores the limits of the files, as [Service.Reload] does.
+// New returns a service that enforces a config by a limiter, which outlives the service. It returns an error for a limiter or a config that is
+// nil, and for a config that does not pass [Config.Check], before any I/O. It stores the limits of the files, as [Service.Reload] does.
 func New(ctx context.Context, l *zlimit.RateLimiter, c *Config, opts ...Option) (*Service, error) {
 	if l == nil {
 		return nil, errors.New("envoylimit: the limiter must not be nil")
 	}
-	s := &Service{limiter: l, options: options{
-		namespace: zlimit.DefaultNamespace, logger: slog.New(slog.DiscardHandler),
-		now:    time.Now, //nolint:forbidigo // as limiters have it
-		caller: func(context.Context) (Caller, error) { return Caller{}, nil },
-	}}
-	for _, opt := range opts {
-		opt(&s.options)
+	o, err := optionsOf(opts)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if s.options.signer == nil {
-		if s.options.signer, err = leasetoken.NewSigner(leasetoken.RandomKey()); err != nil {
-			return nil, err
-		}
-	}
+	s := &Service{limiter: l, options: o}
 	if m := s.options.meter; m != nil {
 		if s.counter, err = m.Meter("github.com/zlimit/zlimit-go/envoylimit").Int64Counter("zlimit.envoy.hits",
 			metric.WithDescription("Hits by domain, limit and result: within, near, over or shadow."), metric.WithUnit("{hit}")); err != nil {
@@ -67,6 +55,9 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 // that it has. Limits that an operator has changed in the store since are left alone, and logged. It costs what [zlimit.LimitService.Apply]
 // costs: a service that starts again with the same files writes nothing.
 func (s *Service) Reload(ctx context.Context, c *Config) error {
+	if c == nil {
+		return errors.New("envoylimit: the config must not be nil")
+	}
 	t, err := c.table()
 	if err != nil {
 		return err

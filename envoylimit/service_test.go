@@ -519,9 +519,20 @@ func TestSharedLeases(t *testing.T) {
 	}
 }
 
-// TestWithoutLimiter makes no service.
-func TestWithoutLimiter(t *testing.T) {
+// TestNil makes no service of nothing, and takes options of nothing for the defaults.
+func TestNil(t *testing.T) {
+	limiter, _ := zlimittest.New(t)
 	if s, err := New(t.Context(), nil, shopConfig()); s != nil || err == nil || err.Error() != "envoylimit: the limiter must not be nil" {
-		t.Errorf("New(nil) = %v, %v", s, err)
+		t.Errorf("New() without a limiter = %v, %v", s, err)
+	}
+	if s, err := New(t.Context(), limiter, nil); s != nil || err == nil || err.Error() != "envoylimit: the config must not be nil" {
+		t.Errorf("New() without a config = %v, %v", s, err)
+	}
+	nothing := []Option{WithCallers(nil), WithSigner(nil), WithHeld(nil), WithMeterProvider(nil), WithLogger(nil), WithClock(nil)}
+	c := shopConfig()
+	c.Domains = map[string]Domain{"shop": {Lease: time.Minute}}
+	s := check.Call(New(t.Context(), limiter, c, nothing...)).Must(t, "New()")
+	if answer := ask1(t, s, "shop", withHits(descriptor("user=ann"), 1)); answer.DynamicMetadata == nil {
+		t.Error("the answer to an estimate has no lease")
 	}
 }
