@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
@@ -130,7 +131,57 @@ func fillHistory(t testscript.T, path string) (err error) {
 	for back := range 14 {
 		put("acme", zlimit.WindowMonthly, month.AddDate(0, -back, 0), 1000, int64(1000_000*(back+1)))
 	}
-	return fillFamily(ctx, s)
+	return errors.Join(fillFamily(ctx, s), fillMonths(ctx, s))
+}
+
+// fillMonths gives a parent and a child budgets of a month in a namespace of their own. One child spends three times as much as a month ago.
+func fillMonths(ctx context.Context, s zlimit.Store) (err error) {
+	l, err := zlimit.New(ctx, s, zlimit.WithClock(func() time.Time { return historyNow }), zlimit.WithNamespace("months"), zlimit.WithSetup())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	for _, e := range []zlimit.Entity{{ID: "acme"}, {ID: "ada", ParentID: "acme", Cascade: true}, {ID: "bob", ParentID: "acme", Cascade: true}} {
+		if _, err := l.Entities.Create(ctx, e); err != nil {
+			return err
+		}
+	}
+	budgets := map[string]int64{"acme": 800, "bob": 600}
+	for entity, dollars := range budgets {
+		monthly := zlimit.Config{Limits: []zlimit.Limit{zlimit.Monthly("usd", dollars*grammar.Nanos, "UTC")}}
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: "gpt"}, monthly); err != nil {
+			return err
+		}
+	}
+	if _, err := l.Acquire(ctx, zlimit.Request{Entity: "bob", Resource: "gpt", Consume: zlimit.Amounts{"usd": 420 * grammar.Nanos}}); err != nil {
+		return err
+	}
+	ns, err := l.Namespaces.Get(ctx, "months")
+	if err != nil {
+		return err
+	}
+	for back := range 42 {
+		day := zlimit.WindowDaily.Start(historyNow).AddDate(0, 0, -back)
+		bob := int64(10)
+		if day.Month() == historyNow.Month() {
+			bob = 30
+		}
+		for entity, dollars := range map[string]int64{"ada": 4, "bob": bob, "acme": 4 + bob} {
+			amount := bucket.Amount{Limit: "usd", Tokens: dollars * grammar.Nanos * 1000}
+			if entity == "acme" {
+				amount.FromChildren = amount.Tokens
+			}
+			u := layout.UsageDelta{NS: ns.ID, Entity: entity, Resource: "gpt", Window: "daily", Start: day, Events: 1, Consumed: []bucket.Amount{amount}}
+			w, err := u.Write()
+			if err == nil {
+				_, err = store.Of(s).Write(ctx, w)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // fillFamily makes requests of a key and of its parent in a namespace of their own, and writes what an aggregator would have summed up.

@@ -96,7 +96,7 @@ func TestBadInput(t *testing.T) {
 		{"a level to delete that is none", []string{"limits", "delete", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
 		{"a resource to list that is none", []string{"limits", "list", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
 
-		{"no command of usage", []string{"usage"}, "usage: list, summary, plot, bill or forecast is missing; see zlimit usage --help"},
+		{"no command of usage", []string{"usage"}, "usage: list, summary, plot, bill, month or forecast is missing; see zlimit usage --help"},
 		{"a bill in no zone", []string{"usage", "bill", "--store", store, "--zone", "Berlin"}, "usage bill: --zone Berlin: is not known to this machine"},
 		{"a bill of no month", []string{"usage", "bill", "--store", store, "--month", "10"}, `usage bill: --month "10": must be a month such as 2026-10`},
 		{"a bill of a month and a range", []string{"usage", "bill", "--store", store, "--month", "2026-10", "--from", "2026-10", "--to", "2026-11"}, "usage bill: --month excludes --from and --to"},

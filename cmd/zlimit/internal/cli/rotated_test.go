@@ -51,7 +51,7 @@ var harmless = map[string]string{
 	"entity get": reads, "entity list": reads, "explain": reads, "limits diff": reads, "limits get": reads, "limits import": reads, "limits list": reads,
 	"limits plan": reads, "limits resolve": reads, "limits schema": reads, "limits switches": reads, "namespace get": reads, "namespace list": reads,
 	"namespace orphans": reads, "prices check": reads, "resource get": reads, "resource list": reads, "simulate": reads, "team get": reads, "top": reads,
-	"usage": reads, "usage bill": reads, "usage forecast": reads, "usage list": reads, "usage plot": reads, "usage summary": reads, "version": reads,
+	"usage": reads, "usage bill": reads, "usage forecast": reads, "usage list": reads, "usage month": reads, "usage plot": reads, "usage summary": reads, "version": reads,
 
 	"aggregate": elsewhat, "dashboard": "its page has tests of its own", "demo": elsewhat, "man": elsewhat, "setup": elsewhat, "resource put": elsewhat,
 }

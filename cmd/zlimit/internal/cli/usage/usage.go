@@ -19,9 +19,9 @@ import (
 
 // Command returns the command usage.
 func Command(sh *shell.Shell) *cobra.Command {
-	return shell.Group("list, summary, plot, bill or forecast", &cobra.Command{
+	return shell.Group("list, summary, plot, bill, month or forecast", &cobra.Command{
 		Use:   "usage",
-		Short: "Show what was consumed: list, summary, plot, bill, forecast",
+		Short: "Show what was consumed: list, summary, plot, bill, month, forecast",
 		Long: `Usage shows the past consumption of entities and resources, hour by hour, day by
 day or month by month. An aggregator has summed it up; without one there is
 nothing to show. --entity, --resource or both choose whose usage.
@@ -38,7 +38,7 @@ follow one another count nothing twice. A TIME within a window is refused, with
 those on both sides; only --to now may be one. Without a range it is the last 24
 hours, 30 days or 12 months. zlimit usage bill adds hours up to months of any
 time zone.`,
-	}, listCommand(sh), summaryCommand(sh), plotCommand(sh), billCommand(sh), forecastCommand(sh))
+	}, listCommand(sh), summaryCommand(sh), plotCommand(sh), billCommand(sh), monthCommand(sh), forecastCommand(sh))
 }
 
 type usageFlags struct {
