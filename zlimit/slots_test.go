@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -399,6 +400,57 @@ func TestSlotsNeedAClock(t *testing.T) {
 		if after := time.Since(began); after < 8*time.Second || after > 18*time.Second { // of two terms, the first of which has begun
 			t.Errorf("the lease is lost after %v", after)
 		}
+		closeLimiters(t, l)
+	})
+}
+
+// A driftingStore reports the time by its replies alone: what is known of it loses exactness while none comes.
+type driftingStore struct {
+	store.Store
+	last  atomic.Pointer[time.Time] // of a reply
+	exact time.Duration             // just after one
+	drift float64                   // in a second, seconds
+}
+
+func (s *driftingStore) Offset() (time.Duration, bool) { return 0, s.last.Load() != nil }
+
+func (s *driftingStore) Bounds() (least, most time.Duration, known bool) {
+	last := s.last.Load()
+	if last == nil {
+		return 0, 0, false
+	}
+	wrong := s.exact + time.Duration(s.drift*float64(time.Since(*last)))
+	return -wrong, wrong, true
+}
+
+func (s *driftingStore) replied() {
+	now := time.Now()
+	s.last.Store(&now)
+}
+
+func (s *driftingStore) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	defer s.replied()
+	return s.Store.Read(ctx, keys, consistent)
+}
+
+func (s *driftingStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	defer s.replied()
+	return s.Store.Write(ctx, w)
+}
+
+// TestSlotsAloneGoOn holds a slot in a process that makes no other calls. What it knows of the clock is not exact enough when the slot is due,
+// so it asks the store for the time, and the slot is not lost.
+func TestSlotsAloneGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &driftingStore{Store: store.Of(newMemory(t)), exact: 900 * time.Millisecond, drift: 0.05}
+		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithConfigTTL(time.Hour))
+		slots(t, l, 3)
+		lease := acquire(t, l, oneSlot)
+		time.Sleep(5 * time.Minute)
+		if isLost(lease) {
+			t.Error("the lease is lost")
+		}
+		check.Fatal(t, "Commit()", lease.Commit(t.Context()))
 		closeLimiters(t, l)
 	})
 }

@@ -155,7 +155,7 @@ func New(o Options) *Engine {
 		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 	})}
 	e.families = families{c, &e.looks, &e.Memory}
-	e.slotKeeper = slotKeeper{c, &e.items, &e.looks}
+	e.slotKeeper = slotKeeper{c, &e.items, &e.looks, &e.clock}
 	e.slots = slotTaker{core: c, items: &e.items, looks: &e.looks, lister: &e.lister, slotKeeper: &e.slotKeeper}
 	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.Memory}
 	e.Waits = Waits{c, &e.judge, &e.Memory, &e.looks, &e.slotKeeper, &e.families}

@@ -21,6 +21,7 @@ type slotKeeper struct {
 	*core
 	items *items
 	looks *looks
+	clock *clockAsker
 }
 
 // A Hold has the slots of a request, of one limit. It is safe for concurrent use.

@@ -189,6 +189,10 @@ func (sk *slotKeeper) untilLost(b *Bucket) time.Duration {
 func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, sk.untilLost(b))
 	defer cancel()
+	if sk.knowTime(ctx, b) != nil { // the holds are due later, or lost
+		(&beatTry{slotKeeper: sk, bucket: b}).postpone()
+		return
+	}
 	leave, err := b.tended.enter(ctx)
 	if err != nil {
 		(&beatTry{slotKeeper: sk, bucket: b}).postpone()
@@ -227,6 +231,37 @@ func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 		}
 	}
 	(&beatTry{slotKeeper: sk, bucket: b}).postpone()
+}
+
+// knowTime waits until the clock is known as exactly as the slots need it that this process holds. What is known of it loses exactness while
+// no reply comes, and a process that only holds slots makes no other calls.
+func (sk *slotKeeper) knowTime(ctx context.Context, b *Bucket) error {
+	_, err := sk.slotTime(b.tended.shortestTerm(b.shard(0).image.Load()))
+	var unknown *ClockError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	return sk.clock.know(ctx, unknown, b.shard(0).key, sk.untilLost(b))
+}
+
+// shortestTerm returns the shortest term of the slots that are held, milliseconds, also by an image, which may show that it was changed.
+func (d *tended) shortestTerm(i *image) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	shortest := int64(math.MaxInt64)
+	for _, h := range d.holds {
+		if h.phase != held {
+			continue
+		}
+		shortest = min(shortest, h.term)
+		if i == nil || !i.exists {
+			continue
+		}
+		if s := i.FindSlots(h.limit); s != nil && s.Term > 0 {
+			shortest = min(shortest, s.Term)
+		}
+	}
+	return shortest
 }
 
 // A beatTry is one try of a beat.
