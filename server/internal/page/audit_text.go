@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -15,6 +16,17 @@ import (
 type change struct {
 	Time                                time.Time
 	Subject, What, Who, Where, For, URL string
+}
+
+// changesOf are events as sentences.
+func changesOf(events iter.Seq2[zlimit.AuditEvent, error]) (all []change, err error) {
+	for e, err := range events {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changeOf(&e))
+	}
+	return all, nil
 }
 
 // changeOf writes what an event says. Details of other programs may have any form, so nothing is taken for granted.

@@ -227,8 +227,7 @@ func (p *page) related(ctx context.Context, body *entityBody, parent string) (er
 	if body.Children, err = first(shownChildren+1, p.Limiter.Entities.Children(ctx, body.ID)); err != nil {
 		return err
 	}
-	events, err := first(0, p.Limiter.Audit.Events(ctx, body.ID, zlimit.AuditQuery{Limit: 8, Reverse: true}))
-	body.Events = changesOf(events)
+	body.Events, err = changesOf(p.Limiter.Audit.Events(ctx, body.ID, zlimit.AuditQuery{Limit: 8, Reverse: true}))
 	if err != nil || len(body.Names) == 0 {
 		return err
 	}

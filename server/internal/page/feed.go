@@ -27,6 +27,11 @@ func first[T any](most int, all iter.Seq2[T, error]) (values []T, err error) {
 	return values, nil
 }
 
+// upTo returns the first values of a list, and whether there are more.
+func upTo[T any](most int, values []T) ([]T, bool) {
+	return values[:min(len(values), most)], len(values) > most
+}
+
 // statuses are where all limits of buckets stand.
 func statuses(buckets []zlimit.Bucket) iter.Seq2[*zlimit.Bucket, *zlimit.Status] {
 	return func(yield func(*zlimit.Bucket, *zlimit.Status) bool) {
@@ -199,8 +204,8 @@ func (f *feed) lineage(ctx context.Context, entity string) (all []string, err er
 }
 
 // changes are the last changes of the namespace, the latest first.
-func (f *feed) changes(ctx context.Context, since time.Duration, most int) ([]zlimit.AuditEvent, error) {
-	return once(ctx, f, "changes "+since.String(), 10*time.Second, func(ctx context.Context) ([]zlimit.AuditEvent, error) {
-		return first(0, f.p.Limiter.Audit.All(ctx, zlimit.AuditQuery{From: f.p.Now().Add(-since), Limit: most, Reverse: true}))
+func (f *feed) changes(ctx context.Context, since time.Duration, most int) ([]change, error) {
+	return once(ctx, f, "changes "+since.String(), 10*time.Second, func(ctx context.Context) ([]change, error) {
+		return changesOf(f.p.Limiter.Audit.All(ctx, zlimit.AuditQuery{From: f.p.Now().Add(-since), Limit: most, Reverse: true}))
 	})
 }

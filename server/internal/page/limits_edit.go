@@ -71,8 +71,7 @@ func (p *page) editLimits(ctx context.Context, q url.Values) (view, error) {
 		subject = zlimit.AuditResource(at.Resource)
 	default:
 	}
-	events, err := first(0, p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}))
-	body.History = changesOf(events)
+	body.History, err = changesOf(p.Limiter.Audit.Events(ctx, subject, zlimit.AuditQuery{Limit: 6, Reverse: true, Resource: at.Resource}))
 	return v, err
 }
 

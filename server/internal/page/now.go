@@ -97,8 +97,7 @@ func (p *page) now(ctx context.Context, q url.Values) (view, error) {
 		return v, err
 	}
 	body.Columns, body.Slots = columns(read.Buckets), slotsOf(all)
-	events, err := p.feed.changes(ctx, 24*time.Hour, 4)
-	body.Changes = changesOf(events)
+	body.Changes, err = p.feed.changes(ctx, 24*time.Hour, 4)
 	return v, err
 }
 
@@ -184,12 +183,4 @@ func (v *slotsView) add(class, name string, n int64) {
 	}
 	v.Squares = append(v.Squares, slices.Repeat([]string{class}, int((n+v.Scale-1)/v.Scale))...)
 	v.Key = append(v.Key, keyItem{class, fmt.Sprintf("%s %d", name, n)})
-}
-
-// changesOf are events as sentences.
-func changesOf(events []zlimit.AuditEvent) (all []change) {
-	for i := range events {
-		all = append(all, changeOf(&events[i]))
-	}
-	return all
 }

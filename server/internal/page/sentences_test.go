@@ -45,7 +45,7 @@ func TestSentences(t *testing.T) {
 	}
 	budget := &book{Month: &ledger.Month{Budget: 200e9, Ends: now.AddDate(0, 0, 2), Forecast: zlimit.Forecast{UsedUp: later}}}
 	asked := func(a hindsight.Answer, refused bool, first *refusedThen) *whyBody {
-		return &whyBody{Explanation: &hindsight.Explanation{Answer: a}, ID: "ann", Resource: "gpt", Refused: refused, First: first, at: now, end: now.Add(time.Minute), now: now}
+		return &whyBody{Explanation: &hindsight.Explanation{Answer: a}, Question: hindsight.Question{Entity: "ann", Resource: "gpt", At: now, End: now.Add(time.Minute), Now: now}, Refused: refused, First: first}
 	}
 	then := &refusedThen{hindsight.Refused{Rejection: zlimit.Rejection{LimitEntity: "acme", LimitResource: "models", Limit: "tpm", Count: 2, AtLeast: 1, AtMost: 3}, Minute: now, Until: now.Add(time.Minute)}}
 	off := &hindsight.Switch{Level: hindsight.Level{At: zlimit.Level{Entity: "acme"}}}

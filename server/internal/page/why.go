@@ -16,49 +16,45 @@ import (
 
 // A whyBody is the screen that answers why an entity was refused at a time.
 type whyBody struct {
+	hindsight.Question
 	*hindsight.Explanation
 
-	ID, Resource, Within string
-	Input, Text          string             // the time, for the form and as it was given
-	Rows                 []hindsight.Moment // with the time in question, which is nothing else
-	Refused              bool               // the limit of First did
-	First                *refusedThen       // or the nearest
-	Others               int64              // refusals at the time by other limits
-	Then                 template.HTML      // what the limit was
-
-	at, end time.Time // the time, and the end of its minute if no second was asked for
-	within  time.Duration
-	now     time.Time
+	Within      string
+	Input, Text string             // the time, for the form and as it was given
+	Rows        []hindsight.Moment // with the time in question, which is nothing else
+	Refused     bool               // the limit of First did
+	First       *refusedThen       // or the nearest
+	Others      int64              // refusals at the time by other limits
+	Then        template.HTML      // what the limit was
 }
 
 // When writes the time: a minute has no seconds.
 func (b *whyBody) When() string {
-	if b.at.Equal(b.at.Truncate(time.Minute)) && sameDay(b.at, b.now) {
-		return b.at.Format("15:04")
+	if b.At.Equal(b.At.Truncate(time.Minute)) && sameDay(b.At, b.Now) {
+		return b.At.Format("15:04")
 	}
-	return moment(b.at, b.now, time.UTC)
+	return moment(b.At, b.Now, time.UTC)
 }
 
 // Moment writes the time of a row.
 func (b *whyBody) Moment(m *hindsight.Moment) string {
-	minute := m.Refused != nil || m.Used == nil && m.Change == nil && b.end.After(b.at)
-	if minute && sameDay(m.Time, b.now) {
+	minute := m.Refused != nil || m.Used == nil && m.Change == nil && b.End.After(b.At)
+	if minute && sameDay(m.Time, b.Now) {
 		return m.Time.UTC().Format("15:04")
 	}
-	return moment(m.Time, b.now, time.UTC)
+	return moment(m.Time, b.Now, time.UTC)
 }
 
-func (p *page) why(ctx context.Context, given url.Values) (view, error) {
-	b, err := p.whyBody(ctx, given)
+func (p *page) why(ctx context.Context, q url.Values) (view, error) {
+	b, err := p.question(ctx, q)
 	if err != nil {
 		return view{}, err
 	}
 	v := view{Body: b}
-	q := hindsight.Question{Entity: b.ID, Resource: b.Resource, At: b.at, End: b.end, From: b.at.Add(-b.within), To: b.at.Add(b.within), Now: b.now}
-	if b.Explanation, err = hindsight.Explain(ctx, p.Limiter, q); err != nil {
+	if b.Explanation, err = hindsight.Explain(ctx, p.Limiter, b.Question); err != nil {
 		return v, err
 	}
-	b.Rows = slices.Insert(b.Moments, b.Asked, hindsight.Moment{Time: b.at})
+	b.Rows = slices.Insert(b.Moments, b.Asked, hindsight.Moment{Time: b.At})
 	a := &b.Answer
 	switch b.Refused = a.ByLimit(); {
 	case b.Refused:
@@ -75,30 +71,31 @@ func (p *page) why(ctx context.Context, given url.Values) (view, error) {
 	return v, nil
 }
 
-// whyBody reads the question.
-func (p *page) whyBody(ctx context.Context, q url.Values) (*whyBody, error) {
-	b := &whyBody{ID: q.Get("id"), now: p.Now().UTC()}
-	if b.ID == "" {
+// question reads the question.
+func (p *page) question(ctx context.Context, q url.Values) (*whyBody, error) {
+	now := p.Now().UTC()
+	b := &whyBody{Question: hindsight.Question{Entity: q.Get("id"), At: now, End: now, Now: now}}
+	if b.Entity == "" {
 		return nil, errNoEntity
 	}
-	c, err := p.chooseOf(ctx, q, b.ID)
+	c, err := p.chooseOf(ctx, q, b.Entity)
 	if err != nil {
 		return nil, err
 	}
 	if b.Resource = c.Resource; b.Resource == "" {
 		return nil, &statusError{http.StatusNotFound, "Nothing is limited yet"}
 	}
-	b.at, b.end = b.now, b.now
 	if text := strings.TrimSpace(q.Get("at")); text != "" {
-		at, resolution, ok := parseTime(text, b.now)
-		if !ok || at.After(b.now) {
+		at, resolution, ok := parseTime(text, now)
+		if !ok || at.After(now) {
 			return nil, mustBe("at", "a time in UTC that has come, such as 14:03 or 2026-11-28 14:03", text)
 		}
-		b.at, b.end = at, at.Add(resolution)
+		b.At, b.End = at, at.Add(resolution)
 	}
-	b.Input = b.at.Format("2006-01-02 15:04")
 	reach, err := reachOf(around, q, "within", around[0].Key)
-	b.within, b.Within, b.Text = reach.d, reach.Key, cmp.Or(q.Get("at"), b.Input)
+	b.From, b.To, b.Within = b.At.Add(-reach.d), b.At.Add(reach.d), reach.Key
+	b.Input = b.At.Format("2006-01-02 15:04")
+	b.Text = cmp.Or(q.Get("at"), b.Input)
 	return b, err
 }
 
@@ -107,7 +104,7 @@ func (b *whyBody) words(escape func(string) string) *hindsight.Words {
 	return &hindsight.Words{
 		Limit:  func(l *zlimit.Limit, _ *hindsight.Level) string { return "<b>" + escape(limitText(l)) + "</b>" },
 		Who:    func(e *zlimit.AuditEvent) string { return escape(changeOf(e).Who) },
-		Moment: func(t time.Time) string { return moment(t, b.now, time.UTC) },
+		Moment: func(t time.Time) string { return moment(t, b.Now, time.UTC) },
 		Second: func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
 	}
 }
@@ -121,7 +118,7 @@ func (b *whyBody) Bypassed() *hindsight.Switch { return &hindsight.Switch{Level:
 // LevelText names a level, with its entity where that is a parent, and its resource where that is a wider one.
 func (b *whyBody) LevelText(at zlimit.Level) string {
 	text := sourceText(at.Source())
-	if at.Entity != "" && at.Entity != b.ID {
+	if at.Entity != "" && at.Entity != b.Entity {
 		text = "the level"
 		if at.Resource == "" {
 			text = "the default level"
