@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/recent"
 )
@@ -77,16 +80,7 @@ func aSecond(n float64) string {
 	return grouped(int64(n + 0.5))
 }
 
-func grouped(n int64) string {
-	if n < 0 {
-		return "−" + grouped(-n)
-	}
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
+func grouped(n int64) string { return strings.Replace(humanize.Comma(n), "-", "−", 1) }
 
 func percent(part float64) string {
 	switch {
@@ -133,21 +127,13 @@ func span(d time.Duration) string {
 }
 
 // plural writes a number of things, with a verb after it if there is one: "1 entity is", "3 entities are".
-func plural[N int | int64](n N, words string) string {
+func plural(n int64, words string) string {
 	if n == 1 {
 		return "1 " + words
 	}
 	noun, verb, _ := strings.Cut(words, " ")
-	switch stem, ok := strings.CutSuffix(noun, "y"); {
-	case noun == "person":
-		noun = "people"
-	case ok && noun != "day":
-		noun = stem + "ies"
-	default:
-		noun += "s"
-	}
-	verb = map[string]string{"is": " are", "was": " were", "has": " have", "waits": " wait", "begins": " begin"}[verb]
-	return grouped(int64(n)) + " " + noun + verb
+	irregular := map[string]string{"person": "people", "is": " are", "was": " were", "has": " have", "waits": " wait", "begins": " begin"}
+	return grouped(n) + " " + english.PluralWord(0, noun, irregular[noun]) + irregular[verb]
 }
 
 // moreThan writes a number of things that was not counted to its end.
@@ -266,14 +252,6 @@ func limitChange(was, is *zlimit.Limit) string {
 		return limitText(was) + " → " + limitText(is) + ", " + string(is.Mode)
 	}
 	return limitText(was) + " → " + limitText(is)
-}
-
-// listed joins words: "a, b and c".
-func listed(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
 // limitNamed returns the limit of a name, nil if there is none.

@@ -26,7 +26,7 @@ func (p *page) functions() template.FuncMap {
 		"momentIn": func(t time.Time, l zlimit.Limit) string { return moment(t, p.Now(), zoneOf(&l)) },
 		"after":    func(d time.Duration) string { return moment(p.Now().Add(d), p.Now(), time.UTC) },
 		"cell":     func(st *zlimit.Status) cell { return statusCell(st, p.Now()) },
-		"named":    named, "titled": titled, "whose": whose, "lower": strings.ToLower, "listed": listed,
+		"named":    named, "titled": titled, "whose": whose, "lower": strings.ToLower,
 		"pct": pct, "percent": percent, "signed": signedPercent, "span": span, "moreThan": moreThan, "sparkline": sparkline,
 		"entity": entityURL, "level": editURL, "resource": resourceName, "source": sourceText, "limitTitle": limitTitle, "times": refusedTimes, "changed": changeOf,
 		"left": leftOf, "asked": func(c *recent.Cause) string { return amount(c.Limit, float64(max(c.Requested, 1))) },

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/ledger"
 )
@@ -141,7 +143,7 @@ func (p *page) shadows(body *whatIfBody, read *reading) {
 				beside = append(beside, l.Name+" "+limitText(l))
 			}
 		}
-		body.Shadows = append(body.Shadows, shadowRow{st, statusCell(st, p.Now()), cmp.Or(listed(beside), "none of that name")})
+		body.Shadows = append(body.Shadows, shadowRow{st, statusCell(st, p.Now()), cmp.Or(english.WordSeries(beside, "and"), "none of that name")})
 	}
 	slices.SortStableFunc(body.Shadows, func(a, b shadowRow) int {
 		return cmp.Or(cmp.Compare(b.Refusals, a.Refusals), cmp.Compare(a.Entity, b.Entity))
