@@ -88,7 +88,7 @@ type route struct {
 	pattern string
 	role    auth.Role // one of them is enough
 	limit   time.Duration
-	serve   func(*call) (reply any, err error)
+	serve   func(*call) (reply any, err error) // a reply of nil has no content
 }
 
 func (h *handler) routes() []route {
@@ -110,7 +110,7 @@ func (h *handler) routes() []route {
 		path := " /v1/limits/" + level
 		all = append(all,
 			route{"GET" + path, auth.Read, maxTime, h.getLimits},
-			route{"PUT" + path, auth.Admin, maxTime, h.putLimits},
+			route{"PUT" + path, auth.Admin, maxTime, on(h.putLimits)},
 			route{"DELETE" + path, auth.Admin, maxTime, h.deleteLimits})
 	}
 	for name, turn := range switches {
@@ -172,7 +172,7 @@ func ExactPaths(next http.Handler) http.Handler {
 func (h *handler) serve(rt route, f form) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{w: &statusWriter{ResponseWriter: w}, r: r, form: f}
+		c := &call{w: w, r: r, form: f}
 		w.Header().Set("Cache-Control", "no-store")
 		c.deadlines(rt.limit)
 		var reply any
@@ -186,15 +186,19 @@ func (h *handler) serve(rt route, f form) http.Handler {
 			reply, err = rt.serve(c)
 			cancel()
 		}
+		status := http.StatusOK
 		switch {
 		case err != nil:
-			if writeProblem(c.w, err, c.caller) == http.StatusInternalServerError {
+			if status = writeProblem(w, err, c.caller); status == http.StatusInternalServerError {
 				h.Logger.ErrorContext(r.Context(), "a request failed", "route", rt.pattern, "error", err)
 			}
+		case reply == nil:
+			status = http.StatusNoContent
+			w.WriteHeader(status)
 		case reply != written:
-			writeJSON(c.w, http.StatusOK, reply)
+			writeJSON(w, status, "application/json", reply)
 		}
-		h.log(r.Context(), c, rt, time.Since(began))
+		h.log(r.Context(), c, rt, status, time.Since(began))
 	})
 }
 
@@ -279,39 +283,25 @@ func (c *call) body() ([]byte, error) {
 	return bytes.TrimSpace(data), nil
 }
 
-func writeJSON(w http.ResponseWriter, status int, reply any) {
+func writeJSON(w http.ResponseWriter, status int, kind string, reply any) {
 	body, err := json.Marshal(reply)
-	if err != nil {
+	if err != nil { // of a problem there is none
 		writeProblem(w, err, nil)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that is gone
 }
 
-// A statusWriter knows the status of the answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap returns the writer itself, for [http.ResponseController].
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // log writes a line for a request. It has the pattern of the path, and neither a query nor a body.
-func (h *handler) log(ctx context.Context, c *call, rt route, took time.Duration) {
+func (h *handler) log(ctx context.Context, c *call, rt route, status int, took time.Duration) {
 	caller := ""
 	if c.caller != nil {
 		caller = c.caller.Name
 	}
-	h.Logger.LogAttrs(ctx, slog.LevelInfo, "request", slog.String("route", rt.pattern), slog.Int("status", c.w.(*statusWriter).status),
+	h.Logger.LogAttrs(ctx, slog.LevelInfo, "request", slog.String("route", rt.pattern), slog.Int("status", status),
 		slog.Duration("took", took), slog.String("caller", caller), slog.String("namespace", c.namespace), slog.String("remote", c.r.RemoteAddr))
 }
 

@@ -68,64 +68,40 @@ func (h *handler) getLimits(c *call) (any, error) {
 	return &storedLevel{stored.Level, stored.Config, stored.Switch, set.Has(stored), stored.Declared}, nil
 }
 
-// condition returns a check of the fields If-Match and If-None-Match for a stored config.
-func (c *call) condition() (func(zlimit.Config) error, error) {
+// update changes the config of the level of a call, if it is as the fields If-Match and If-None-Match ask for.
+func (c *call) update(change func(stored *zlimit.Config)) error {
+	at, err := c.level()
+	if err != nil {
+		return err
+	}
 	match, none := c.r.Header.Values("If-Match"), c.r.Header.Values("If-None-Match")
 	if len(none) > 0 && (len(none) > 1 || none[0] != "*") {
-		return nil, invalid("If-None-Match", strings.Join(none, ", "), "must be *, for a level that must have no limits yet")
+		return invalid("If-None-Match", strings.Join(none, ", "), "must be *, for a level that must have no limits yet")
 	}
-	tags := strings.Split(strings.Join(match, ","), ",")
-	for i := range tags {
-		tags[i] = strings.TrimSpace(tags[i])
+	tags := strings.FieldsFunc(strings.Join(match, ","), func(r rune) bool { return r == ',' || r == ' ' })
+	if err := rotation.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
+		return err
 	}
-	return func(stored zlimit.Config) error {
+	return c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {
 		switch {
 		case len(none) > 0 && !stored.IsZero():
 			return refuse(http.StatusPreconditionFailed, "changed", "Limits are there", "The level has limits: read them, and send their ETag as If-Match.")
-		case len(match) == 0, !stored.IsZero() && (slices.Contains(tags, "*") || slices.Contains(tags, tag(stored))):
-			return nil
-		default:
+		case len(match) > 0 && (stored.IsZero() || !slices.Contains(tags, "*") && !slices.Contains(tags, tag(*stored))):
 			return refuse(http.StatusPreconditionFailed, "changed", "Limits were changed", "The stored limits have another ETag than If-Match: read them again.")
+		default:
+			change(stored)
+			return nil
 		}
-	}, nil
-}
-
-// updates returns a function that changes the config of the level of a call, under its conditions.
-func (c *call) updates() (func(change func(stored *zlimit.Config)) error, error) {
-	at, err := c.level()
-	if err != nil {
-		return nil, err
-	}
-	check, err := c.condition()
-	return func(change func(stored *zlimit.Config)) error {
-		if err := rotation.CheckLimits(c.r.Context(), c.limiter, at.Entity); err != nil {
-			return err
-		}
-		return c.limiter.Limits.Update(c.r.Context(), at, func(stored *zlimit.Config) error {
-			err := check(*stored)
-			if err == nil {
-				change(stored)
-			}
-			return err
-		})
-	}, err
+	})
 }
 
 // putLimits serves PUT /v1/limits/{level}.
-func (h *handler) putLimits(c *call) (any, error) {
-	update, err := c.updates()
-	if err != nil {
-		return nil, err
-	}
-	var want zlimit.Config
-	if err := c.read(&want); err != nil {
-		return nil, err
-	}
+func (h *handler) putLimits(c *call, want *zlimit.Config) (any, error) {
 	if want.IsZero() {
 		return nil, invalid("limits", "", "must hold at least one limit; deleting is a call of its own")
 	}
-	if err := update(func(stored *zlimit.Config) {
-		*stored = want
+	if err := c.update(func(stored *zlimit.Config) {
+		*stored = *want
 		stored.Limits = slices.Clone(want.Limits)
 	}); err != nil {
 		return nil, err
@@ -134,16 +110,8 @@ func (h *handler) putLimits(c *call) (any, error) {
 }
 
 // deleteLimits serves DELETE /v1/limits/{level}. The switch, the wider resource and the cascade policy of the level stay.
-func (h *handler) deleteLimits(c *call) (any, error) {
-	update, err := c.updates()
-	if err != nil {
-		return nil, err
-	}
-	if err := update(func(stored *zlimit.Config) {
+func (*handler) deleteLimits(c *call) (any, error) {
+	return nil, c.update(func(stored *zlimit.Config) {
 		*stored = zlimit.Config{Within: stored.Within, Cascade: stored.Cascade}
-	}); err != nil {
-		return nil, err
-	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return written, nil
+	})
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -142,11 +141,7 @@ func writeProblem(w http.ResponseWriter, err error, caller *auth.Principal) int 
 	case p.Status == http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", "Bearer")
 	}
-	body, _ := json.Marshal(p) // of texts and numbers
-	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that is gone
+	writeJSON(w, p.Status, "application/problem+json", p)
 	return p.Status
 }
