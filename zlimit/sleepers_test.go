@@ -65,6 +65,14 @@ func TestSleepersHear(t *testing.T) {
 				t.Errorf("%+v, want all others to be refused within a second", e)
 			}
 		}, -1},
+		{"bypassed", perSecond(10), func(ctx context.Context, l *zlimit.RateLimiter) error {
+			_, err := l.Limits.Bypass(ctx, level, nil)
+			return err
+		}, func(t *testing.T, e ends) {
+			if e.admitted != sleepers || e.last > 63*time.Second {
+				t.Errorf("%+v, want all admitted within the TTL and a second", e)
+			}
+		}, -1},
 		{"raised", perSecond(10), func(ctx context.Context, l *zlimit.RateLimiter) error {
 			return l.Limits.Set(ctx, level, perSecond(1000))
 		}, func(t *testing.T, e ends) {
@@ -200,6 +208,49 @@ func TestSleepersHear(t *testing.T) {
 					}
 				}
 				closeLimiters(t, operator, l)
+			})
+		})
+	}
+}
+
+// TestSleepersHearOfMoves moves an entity out of a parent whose quota is used up, and a resource out of a wider one. A caller that sleeps until
+// the quota resets is admitted then, like a new request.
+func TestSleepersHearOfMoves(t *testing.T) {
+	for name, move := range map[string]func(ctx context.Context, l *zlimit.RateLimiter) error{
+		"parent": func(ctx context.Context, l *zlimit.RateLimiter) error {
+			_, err := l.Entities.SetParent(ctx, "key-1", "")
+			return err
+		},
+		"wider resource": func(ctx context.Context, l *zlimit.RateLimiter) error {
+			return l.Resources.Put(ctx, zlimit.Resource{ID: "gpt-4"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newMemory(t)
+				operator, l := newLimiter(t, s), newLimiter(t, s, zlimit.WithConfigTTL(time.Minute))
+				putEntity(t, operator, "team", "")
+				putEntity(t, operator, "key-1", "team")
+				setSystem(t, operator, zlimit.PerMinute("rpm", 100))
+				if name == "parent" {
+					setLimits(t, operator, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Monthly("rpm", 1, "UTC"))
+				} else {
+					setLimits(t, operator, zlimit.Level{Resource: "models"}, zlimit.Monthly("rpm", 1, "UTC"))
+					check.Fatal(t, "Resources.Put()", operator.Resources.Put(t.Context(), zlimit.Resource{ID: "gpt-4", Within: "models"}))
+				}
+				acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+				done := make(chan error)
+				go func() {
+					_, err := l.Wait(t.Context(), ask(zlimit.Amounts{"rpm": 1}), zlimit.MaxWait(60*24*time.Hour))
+					done <- err
+				}()
+				time.Sleep(3 * time.Second)
+				began := time.Now()
+				check.Fatal(t, "move()", move(t.Context(), operator))
+				if err := <-done; err != nil || time.Since(began) > 63*time.Second {
+					t.Errorf("Wait() = %v, %v after the move, want an admission within the TTL and a second", err, time.Since(began))
+				}
+				closeLimiters(t, l, operator)
 			})
 		})
 	}

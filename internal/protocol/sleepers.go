@@ -122,7 +122,7 @@ func (ws *Waits) watchBucket(ctx context.Context, b *Bucket) {
 			return
 		}
 		limits, refuses := ws.lookFor(ctx, b, asleep)
-		changed := limits != nil && known != nil && !limits.Config.Equal(&known.Config)
+		changed := limits != nil && known != nil && !limits.agree(known)
 		if limits != nil {
 			known = limits
 		}
@@ -132,6 +132,11 @@ func (ws *Waits) watchBucket(ctx context.Context, b *Bucket) {
 			}
 		}
 	}
+}
+
+// agree reports whether two readings of limits decide alike, of the same levels.
+func (l *Limits) agree(other *Limits) bool {
+	return l.Config.Equal(&other.Config) && l.Lineage == other.Lineage && l.Within == other.Within
 }
 
 // lookFor looks at a bucket for callers that sleep, unless calls of this process have shown it since the last look. Items that differ from the
@@ -267,11 +272,15 @@ func (w *wake) sleeper(until func() time.Duration) *sleeper {
 	return s
 }
 
-// rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it.
+// rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it. A bucket that is
+// bypassed by now lets nobody wait.
 func (w *wake) rest() (longest time.Duration, known bool) {
 	now := w.judge.now()
 	for i := range w.receipts {
 		t := &w.receipts[i]
+		if limits := t.bucket.Limits.Load(); limits != nil && limits.Config.Bypass {
+			continue
+		}
 		for j := range t.bookings() {
 			b := &t.bookings()[j]
 			rest, known := b.restBy(b.shard.image.Load(), t.amountsOf(b.shard), now)
