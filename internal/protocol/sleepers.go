@@ -272,8 +272,8 @@ func (w *wake) sleeper(until func() time.Duration) *sleeper {
 	return s
 }
 
-// rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it. A bucket that is
-// bypassed by now lets nobody wait.
+// rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it. No caller
+// waits for a bucket that is bypassed by now.
 func (w *wake) rest() (longest time.Duration, known bool) {
 	now := w.judge.now()
 	for i := range w.receipts {
