@@ -258,8 +258,8 @@ func TestTextOfRequests(t *testing.T) {
 	})
 }
 
-// textOf returns the bytes of text in a value below a name, and how many pictures and files there are. Strings of a source are
-// text where the object says so.
+// textOf returns the bytes of text in a value below a name, and how many pictures and files there are: one in an object, and one in each
+// string of a list. Strings of a source are text where the object says so.
 func textOf(v any, name string, isText bool) (text, opaque int) {
 	holds := 0
 	add := func(member any, name string, isText bool) {
@@ -284,6 +284,8 @@ func textOf(v any, name string, isText bool) (text, opaque int) {
 		}
 	case []any:
 		for i, element := range v {
+			opaque += min(holds, 1)
+			holds = 0
 			last := false // the last string of a list of types decides, which no API has
 			for _, other := range v[i:] {
 				last = last || name == "type" && other == "text"

@@ -323,19 +323,12 @@ func (q *question) named(other string) []string {
 	return all
 }
 
-// prompt counts a prompt of a completion. Each of several in a list is answered. Lists of tokens count as lists.
-func (q *question) prompt() {
-	if open := q.scanner.open; len(open) == 2 && open[1] == '[' {
-		q.prompts++
-	}
-}
-
 // estimateOutput sets the most tokens that the answer may take; output is the most without a bound.
 func (q *question) estimateOutput(output int64) {
 	if output = max(output, q.most); q.bounded && !q.unbounded {
 		output = q.most
 	}
-	q.call.Output = times(times(output, q.choices), max(1, q.prompts))
+	q.call.Output = times(times(output, q.choices), q.prompts.count())
 }
 
 // standsIn reports whether a string names a model by where it is: in a list below a member of fallbacks, which is named by the model that

@@ -32,8 +32,8 @@ type Call struct {
 	Betas []string `json:"betas,omitempty"`
 	// Stream says that the answer is requested in pieces.
 	Stream bool `json:"stream"`
-	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file of any
-	// size.
+	// Input estimates the tokens of the prompt: one for each four bytes of text, one for each token id, 1,000 for each picture or
+	// file of any size.
 	Input int64 `json:"input"`
 	// Output is the most tokens that the answer may take, over all of its choices, or the default where the request does
 	// not say. It is the greatest number that the request has for it, under any name.
@@ -88,7 +88,7 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 		s.release()
 		return nil, nil, err
 	}
-	q.call.Input = plus(tokensOf(q.bytes), times(opaqueTokens, q.opaque))
+	q.call.Input = plus(plus(tokensOf(q.bytes), q.ids), times(opaqueTokens, q.opaque))
 	if q.compacts { // which reads the prompt once more
 		q.call.Input = times(2, q.call.Input)
 	}
@@ -139,15 +139,16 @@ func isJSON(kind string) bool {
 type question struct {
 	call       Call
 	scanner    scanner
-	fixed      bool     // the path names the model
-	streams    bool     // the path says that the answer is streamed
-	bytes      int64    // of text
-	opaque     int64    // pictures and files
-	most       int64    // tokens of one choice, by any name
-	bounded    bool     // one of them is a bound that the API has
-	unbounded  bool     // a bound is that there is none
-	choices    int64    // of each prompt
-	prompts    int64    // of a completion
+	fixed      bool  // the path names the model
+	streams    bool  // the path says that the answer is streamed
+	bytes      int64 // of text
+	opaque     int64 // pictures and files
+	ids        int64 // of tokens, each of which is one
+	most       int64 // tokens of one choice, by any name
+	bounded    bool  // one of them is a bound that the API has
+	unbounded  bool  // a bound is that there is none
+	choices    int64 // of each prompt
+	prompts    prompts
 	compacts   bool     // the provider may summarize the prompt before
 	models     []string // besides that of the call
 	invalid    error    // of the first setting that cannot be read
@@ -167,13 +168,15 @@ type question struct {
 
 // A source is an object that may hold a picture, a file or a text.
 type source struct {
-	data int64 // bytes of its string
-	text bool  // the string is text, as the type beside it says
+	data  int64 // bytes of its strings
+	parts int64 // of a list, those that are not empty
+	begun bool  // the present string is not
+	text  bool  // the strings are text, as the type beside them says
 }
 
 func newQuestion(c Call) *question {
 	q := &question{call: c, fixed: c.Model != "", streams: c.Stream, choices: 1}
-	q.scanner = scanner{interest: q.interest, scalar: q.scalar, long: q.long, text: q.text, document: q.document, closed: q.closed}
+	q.scanner = scanner{interest: q.interest, scalar: q.scalar, long: q.long, text: q.text, document: q.document, closed: q.closed, named: q.member}
 	return q
 }
 
@@ -208,7 +211,9 @@ func isFalse(raw []byte) bool {
 }
 
 // opaqueNames are the members that hold pictures and files, or where they are.
-var opaqueNames = set("data", "bytes", "url", "uri", "image_url", "file_url", "file_data", "fileUri", "file_uri", "images", "b64_json")
+var opaqueNames = set("data", "bytes", "url", "uri", "image_url", "file_url", "file_data", "fileUri", "file_uri", "file_id", "images", "b64_json",
+	"document_url", "audio_url", "video_url", "input_audio", "audio", "image", "mask", "video", "prompt_embeds", "image_embeds", // as strings, of Mistral, Qwen and vLLM
+	"bytesBase64Encoded", "gcsUri", "inputImage", "maskImage", "base64String") // of the makers of models on Vertex AI and Bedrock
 
 func (q *question) Write(p []byte) (int, error) {
 	q.scanner.write(p)
@@ -232,12 +237,16 @@ func (q *question) interest(path []byte) interest {
 		return kept
 	}
 	switch {
+	case isOwnData(path):
+		return measured
 	case string(name) == "type", q.polled && string(path) == "background":
 		return kept
 	case opaqueNames[string(name)]:
 		q.source = q.inside()
-	case q.call.API == APIOpenAICompletions && string(path) == "prompt":
-		q.prompt()
+		q.source.begun = false
+	default:
+		q.element(path)
+		q.id(name)
 	}
 	return counted
 }
@@ -264,10 +273,12 @@ func (q *question) long(path, raw []byte) {
 	}
 }
 
-// text counts strings. Pieces of other values, such as numbers, are not counted.
+// text counts strings, and other values of JSON that a model reads.
 func (q *question) text(_ []byte, bytes int) {
-	if q.source != nil {
-		q.source.data += int64(bytes)
+	if s := q.source; s != nil {
+		if s.data += int64(bytes); bytes > 0 && !s.begun {
+			s.parts, s.begun = s.parts+1, true
+		}
 		return
 	}
 	q.bytes += int64(bytes)
@@ -287,6 +298,8 @@ func (q *question) closed(path []byte) {
 	switch {
 	case s.text:
 		q.bytes += s.data
+	case q.scanner.open[len(q.scanner.open)-1] == '[':
+		q.opaque += s.parts
 	case s.data > 0:
 		q.opaque++
 	}
@@ -294,9 +307,7 @@ func (q *question) closed(path []byte) {
 	if len(path) > 0 && len(path) < scanScalar && meaningOf(path, path[bytes.LastIndexByte(path, '.')+1:]) == meansBound && q.scanner.open[len(q.scanner.open)-1] == '{' {
 		q.refuse(path, []byte("an object"), boundRule)
 	}
-	if len(q.scanner.open) == 3 && string(path) == "prompt" { // a list of tokens in a list
-		q.prompts++
-	}
+	q.list(path)
 	if len(q.scanner.open) != 2 || string(path) != "stream_options" {
 		return
 	}
@@ -365,7 +376,7 @@ func (q *question) check(size int64) error {
 	if !q.fixed && q.call.API != APIUnknown {
 		return invalid("body", "", "must be one object of JSON, of at most "+strconv.Itoa(scanDepth)+" levels, to find its model")
 	}
-	q.bytes, q.opaque = size, 0
+	q.bytes, q.opaque, q.ids = size, 0, 0
 	if !q.fixed {
 		q.call.Model = ""
 	}
@@ -384,7 +395,7 @@ func (q *question) form(s *spool, boundary string) error {
 	if begin, _ := body.Peek(len(first)); boundary == "" || string(begin) != first {
 		return invalid("body", "", "must begin with the boundary of a form, as its Content-Type says")
 	}
-	q.bytes, q.opaque, q.invalid = 0, 0, nil
+	q.bytes, q.opaque, q.ids, q.invalid = 0, 0, 0, nil
 	models := 0
 	for parts := multipart.NewReader(body, boundary); ; {
 		part, err := parts.NextRawPart()

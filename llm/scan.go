@@ -23,6 +23,8 @@ type scanner struct {
 	document func()
 	// closed is called before the end of each object and array, whose path it gets; nil for no one to call.
 	closed func(path []byte)
+	// named is called behind the name of a member, with the path that it makes and the bytes of the name; nil for no one to call.
+	named func(path []byte, bytes int64)
 
 	start   start
 	state   scanState
@@ -34,6 +36,8 @@ type scanner struct {
 	tooLong bool   // the key or scalar is longer than is kept
 	hex     int    // digits that an escape still has
 	want    interest
+	first   byte  // of the scalar that begins
+	from    int64 // where the key begins
 	at      int64 // bytes before the one that is scanned
 	inside  int64 // bytes up to the first member of the last document
 }
@@ -42,9 +46,10 @@ type scanner struct {
 type interest uint8
 
 const (
-	ignored interest = iota
-	kept             // to be handed over as it is written
-	counted          // a string whose length counts
+	ignored  interest = iota
+	kept              // to be handed over as it is written
+	counted           // a string whose length counts
+	measured          // a scalar of any kind whose length counts
 )
 
 type scanState uint8
@@ -137,7 +142,7 @@ func endOfText(p []byte) int {
 // take notes a piece of a string, and how many bytes of text it is.
 func (s *scanner) take(piece []byte, length int) {
 	switch s.want {
-	case counted:
+	case counted, measured:
 		s.text(piece, length)
 	case kept:
 		for _, b := range piece {
@@ -191,7 +196,7 @@ func (s *scanner) byte(b byte) {
 			s.state = scanBroken
 			return
 		default:
-			s.keep(b)
+			s.literal(b)
 			return
 		}
 	default:
@@ -220,7 +225,7 @@ func (s *scanner) escape(b byte) {
 	if b == 'u' {
 		s.state, s.hex, length = scanStringHex, 4, 3 // most characters so written take three bytes
 	}
-	if s.want == counted {
+	if s.want == counted || s.want == measured {
 		s.text(nil, length)
 	}
 }
@@ -229,7 +234,7 @@ func (s *scanner) escape(b byte) {
 func (s *scanner) token(b byte) {
 	switch {
 	case s.state == scanMember && b == '"':
-		s.state, s.escaped, s.tooLong, s.key = scanKey, false, false, append(s.key[:0], b)
+		s.state, s.escaped, s.tooLong, s.key, s.from = scanKey, false, false, append(s.key[:0], b), s.at
 	case s.state == scanColon && b == ':':
 		s.state = scanValue
 	case s.state == scanAfter && b == ',' && len(s.open) > 0:
@@ -304,6 +309,9 @@ func (s *scanner) name() {
 		name = noName
 	}
 	s.path = append(s.path, name...)
+	if s.named != nil {
+		s.named(s.path, s.at-s.from-1) // without its quotes
+	}
 }
 
 // unescape returns the name that a key with an escape is.
@@ -319,17 +327,31 @@ func (s *scanner) unescape() []byte {
 var noName = []byte{'"'}
 
 func (s *scanner) begin(b byte) {
+	s.first = b
 	s.want, s.tooLong, s.key = s.interest(s.path), false, s.key[:0]
 	s.state = scanLiteral
 	switch {
 	case b == '"':
 		s.state = scanString
+		s.keep(b)
+		return
 	case b != '-' && (b < '0' || b > '9') && b != 't' && b != 'f' && b != 'n':
 		s.state = scanBroken
 		return
 	}
+	s.literal(b)
+}
+
+// literal takes a byte of a number or a word.
+func (s *scanner) literal(b byte) {
+	if s.want == measured {
+		s.text(nil, 1)
+	}
 	s.keep(b)
 }
+
+// isNumber reports whether the scalar that begins is a number.
+func (s *scanner) isNumber() bool { return s.first == '-' || s.first >= '0' && s.first <= '9' }
 
 // end hands over a scalar.
 func (s *scanner) end() {
