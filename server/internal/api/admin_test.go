@@ -300,6 +300,48 @@ func TestRequestsThatBreakRules(t *testing.T) {
 	}
 }
 
+// TestRulesAreWritten holds the words of each kind of rule.
+func TestRulesAreWritten(t *testing.T) {
+	s := newService(t)
+	for request, want := range map[string]string{
+		`POST /v1/acquire []`:                                            "body [] must be an object",
+		`POST /v1/acquire {"entity":5}`:                                  "entity 5 must be a text",
+		`POST /v1/acquire {"entity":"a","resource":"search"}`:            "consume  must be given",
+		`POST /v1/heartbeat {"lease":5,"for":"1m"}`:                      "lease  must be a text",
+		`POST /v1/heartbeat {"lease":"x","for":"1h10m"}`:                 "for 1h10m must be whole seconds, minutes or hours from 1s to 24h, such as 10m",
+		`PUT /v1/limits/system {"limits":[5]}`:                           `limits[0] 5 must be a text such as "tpm=10000/min", or an object`,
+		`PUT /v1/limits/system {"limits":[{"name":"rpm"}]}`:              "limits[0].capacity  must be given",
+		`PUT /v1/limits/system {"limits":[],"cascade":"maybe"}`:          "cascade maybe must be nothing, always or never",
+		`GET /v1/usage?entity=a&window=yearly`:                           "window yearly must be hourly, daily or monthly",
+		`GET /v1/usage?entity=a&windows=many`:                            "windows many must be a whole number",
+		`GET /v1/usage?entity=a&windows=1001`:                            "windows 1001 must be a whole number from 0 to 1000",
+		`GET /v1/usage?entity=a&from=yesterday`:                          "from yesterday must be a time of RFC 3339, such as 2026-11-28T12:00:00Z",
+		`GET /v1/usage?entity=a&x=1`:                                     "x 1 is no field of this request",
+		`GET /v1/usage?entity=a&entity=b`:                                "entity b is given twice",
+		`GET /v1/events?kinds=x`:                                         "kinds x must be kinds of events, such as decision,settle",
+		acquired(`"consume":{}`):                                         "consume {} must have from 1 to 32 amounts",
+		acquired(`"consume":{"rpm":1e300}`):                              "consume[rpm] 1e+300 must be a whole number from 0 to 9007199254740991",
+		acquired(`"consume":{"rpm":1},"priority":null`):                  "priority null must be a text",
+		acquired(`"consume":{"rpm":1},"lease":"10"`):                     "lease 10 must be whole seconds, minutes or hours from 1s to 24h, such as 10m",
+		acquired(`"consume":{"rpm":1},"also":[{},{},{},{},{},{},{},{}]`): "also [{},{},{},{},{},{},{},{}] must have at most 7 values",
+	} {
+		method, rest, _ := strings.Cut(request, " ")
+		path, body, _ := strings.Cut(rest, " ")
+		key := keyOfOps
+		if strings.HasSuffix(path, "acquire") || strings.HasSuffix(path, "heartbeat") {
+			key = keyOfGateway
+		}
+		p := fails(t, s, http.StatusBadRequest, "invalid", method, path, key, body)
+		if len(p.Errors) != 1 || p.Errors[0].Field+" "+p.Errors[0].Value+" "+p.Errors[0].Reason != want {
+			t.Errorf("%s names %+v, want %s", request, p.Errors, want)
+		}
+	}
+}
+
+func acquired(fields string) string {
+	return `POST /v1/acquire {"entity":"a","resource":"search",` + fields + `}`
+}
+
 // TestSites refuses what a web page of another site sends.
 func TestSites(t *testing.T) {
 	s := newService(t)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -176,33 +178,53 @@ func ruleOf(err error, above []string) error {
 	if !errors.As(err, &broken) {
 		return err
 	}
-	at, given, rule := slices.Concat(above, broken.JSONPointer()), textOf(broken.Value), broken.Reason
-	switch broken.SchemaField {
-	case "oneOf": // a limit, as an object or a text
-		if _, ok := broken.Value.(map[string]any); ok {
-			return ruleOf(broken.Schema.OneOf[1].Value.VisitJSON(broken.Value), at)
-		}
-		rule = `must be a text such as "tpm=10000/min", or an object`
-	case "pattern":
-		rule = "must be " + strings.ToLower(broken.Schema.Description[:1]) + broken.Schema.Description[1:]
-	case "format":
-		rule = "must be a time of RFC 3339, such as 2026-11-28T12:00:00Z"
-	case "required":
-		given, rule = "", "must be given"
-	case "properties":
-		fields, _ := broken.Value.(map[string]any)
+	at, given, schema := slices.Concat(above, broken.JSONPointer()), textOf(broken.Value), broken.Schema
+	fields, isObject := broken.Value.(map[string]any)
+	switch {
+	case broken.SchemaField == "oneOf" && isObject: // a limit, as an object or a text
+		return ruleOf(schema.OneOf[1].Value.VisitJSON(fields), at)
+	case broken.SchemaField == "required":
+		return invalid(pathOf(at), "", "must be given")
+	case broken.SchemaField == "properties":
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			if broken.Schema.Properties[name] == nil {
+			if schema.Properties[name] == nil {
 				return invalid(pathOf(slices.Concat(at, []string{name})), textOf(fields[name]), "is no field of this request")
 			}
 		}
-	}
-	if broken.Schema.Format == "password" {
+	case schema.Format == "password":
 		if given = ""; broken.SchemaField != "type" {
 			return leasetoken.ErrInvalid
 		}
 	}
-	return invalid(cmp.Or(pathOf(at), "body"), given, rule)
+	return invalid(cmp.Or(pathOf(at), "body"), given, cmp.Or(rule(broken.SchemaField, schema), broken.Reason))
+}
+
+// rule says what a field of a schema asks for; "" where the schema says it well enough.
+func rule(field string, s *openapi3.Schema) string {
+	types := map[string]string{"integer": "a whole number", "boolean": "true or false", "array": "an array", "object": "an object", "string": "a text"}
+	switch field {
+	case "type", "nullable":
+		return "must be " + types[s.Type.Slice()[0]]
+	case "minimum", "maximum":
+		return fmt.Sprintf("must be a whole number from %.0f to %.0f", *cmp.Or(s.Min, new(float64(-maxInteger))), *cmp.Or(s.Max, new(float64(maxInteger))))
+	case "enum":
+		var names []string
+		for _, name := range s.Enum {
+			names = append(names, cmp.Or(textOf(name), "nothing"))
+		}
+		return "must be " + english.WordSeries(names, "or")
+	case "minProperties", "maxProperties":
+		return fmt.Sprintf("must have from %d to %d amounts", s.MinProps, *s.MaxProps)
+	case "maxItems":
+		return fmt.Sprintf("must have at most %d values", *s.MaxItems)
+	case "pattern":
+		return "must be " + s.Title
+	case "format":
+		return "must be a time of RFC 3339, such as 2026-11-28T12:00:00Z"
+	case "oneOf":
+		return `must be a text such as "tpm=10000/min", or an object`
+	}
+	return ""
 }
 
 // amounts are the objects with amounts by limit.

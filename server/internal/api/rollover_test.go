@@ -36,7 +36,7 @@ func TestRolloverOverHTTP(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"limits":["tokens=25/month@UTC carry 2501"]}`:                                                        "limits[0] carry must",
-		`{"limits":[{"name":"tokens","capacity":25,"resets":"0 0 1 * *","zone":"UTC","carry":-1}]}`:            "limits[0].carry number must be at least 0",
+		`{"limits":[{"name":"tokens","capacity":25,"resets":"0 0 1 * *","zone":"UTC","carry":-1}]}`:            "limits[0].carry must be a whole number from 0 to 9007199254740991",
 		`{"limits":[{"name":"tokens","capacity":25,"refill_amount":25,"refill_period_seconds":60,"carry":5}]}`: "limits[0].carry is for quotas",
 		`{"limits":[{"name":"tokens","capacity":25,"prepaid":true,"carry":5}]}`:                                "",
 		`{"limits":[{"name":"tokens","capacity":25,"resets":"0 0 1 * *","zone":"UTC","carry":"5"}]}`:           "",
