@@ -198,7 +198,7 @@ func FuzzInspect(f *testing.F) {
 				t.Fatalf("the body is %q after Inspect, %v, want %q", got, err, body)
 			}
 		}
-		if model, ok := want["model"].(string); ok && len(model) < 40 && first.Model != model {
+		if model, _ := want["model"].(string); model != "" && len(model) < 40 && first.Model != model { // an empty one is that of another member
 			t.Fatalf("Inspect(%q) names the model %q, want %q", body, first.Model, model)
 		}
 	})
