@@ -256,6 +256,7 @@ func TestSharedWritesOfShares(t *testing.T) {
 // more than the limit.
 func TestFloodsOfShares(t *testing.T) {
 	for _, splits := range []int{0, 3} {
+		rest := splits // what shards may keep from the low ones for a while: each has a part of a token
 		type outcome struct {
 			high, low, writes int // admitted; the writes of a high request that 99 of 100 do not exceed
 			least             int // of the low ones in a tenth of a second
@@ -310,10 +311,10 @@ func TestFloodsOfShares(t *testing.T) {
 		}
 		t.Run(strconv.Itoa(1<<splits)+" shards", func(t *testing.T) {
 			alone, both, calm := flood(t, 3, 0), flood(t, 3, 2), flood(t, 1, 2) // 1,600 and 1,000 a second of high priority
-			if both.least < 9 || calm.least < 9 {
+			if both.least < 9-rest || calm.least < 9-rest {
 				t.Errorf("the low ones get %d and %d in a tenth of a second, want 10", both.least, calm.least)
 			}
-			if want := seconds * 100; both.low < want-2 {
+			if want := seconds * 100; both.low < want-2-rest {
 				t.Errorf("%d of low priority are admitted beside a flood, want %d", both.low, want)
 			}
 			if both.high < alone.high-40 || both.writes > alone.writes {

@@ -129,13 +129,14 @@ func (p *placing) addStale(s *shard) {
 }
 
 // isOut reports whether the request is out of its process's ration, and it is a trickle: pending requests take all that the shards have, or no
-// shard covers the request. The latter counts while others take from the shards. Otherwise all shards are looked at together.
+// shard covers the request. The latter counts while others take from the shards: what each of them has left is for those. Otherwise all shards
+// are looked at together.
 func (p *placing) isOut() bool {
 	c := &p.limits.Config
 	if !p.usedUp || !p.known || p.roomy {
 		return false
 	}
-	if alone := !p.pending.any() && !p.bucket.isRaced(); (len(p.fit) > 0 || alone) && c.Covers(p.states, &p.demand, p.asOf) {
+	if alone := !p.pending.any() && !p.bucket.isRaced() && !p.short.first.traffic.isFrequent(); (len(p.fit) > 0 || alone) && c.Covers(p.states, &p.demand, p.asOf) {
 		return false
 	}
 	return c.IsTrickle(p.states, &p.short.image.State, &p.demand, p.asOf, p.since, p.tk.options.RejectionAge.Milliseconds())

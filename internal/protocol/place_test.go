@@ -17,6 +17,7 @@ func TestPlacesInShards(t *testing.T) {
 		left     [2]int64
 		placed   [2]int64 // tokens that others are about to take of each shard
 		full     bool     // no request fell short recently
+		seldom   bool     // few did
 		waits    bool
 		again    bool
 		aged     time.Duration // the images, when the request came; negative for later ones
@@ -31,7 +32,8 @@ func TestPlacesInShards(t *testing.T) {
 		{name: "the first one has more", left: [2]int64{9, 6}, want: 0},
 		{name: "the other one has more", left: [2]int64{6, 9}, want: 1},
 		{name: "others are on the way to the one that has more", left: [2]int64{19, 6}, placed: [2]int64{15, 0}, want: 1},
-		{name: "neither has enough, and both together have", left: [2]int64{4, 4}, want: all},
+		{name: "neither has enough, and both together have", left: [2]int64{4, 4}, seldom: true, want: all},
+		{name: "the same beside later requests", left: [2]int64{4, 4}, want: rejected},
 		{name: "others are on the way to the rest of one", left: [2]int64{9, 4}, placed: [2]int64{5, 0}, want: rejected},
 		{name: "others are on the way to both", left: [2]int64{9, 9}, placed: [2]int64{5, 5}, want: rejected},
 		{name: "images that are too old to reject", limit: daily, left: [2]int64{4, 4}, aged: 2 * time.Second, want: other},
@@ -63,7 +65,10 @@ func TestPlacesInShards(t *testing.T) {
 				}
 				for number, tokens := range test.placed {
 					traffic := &l.bucket.shard(number).traffic
-					if !test.full {
+					switch {
+					case test.seldom:
+						traffic.fellShort(2)
+					case !test.full:
 						traffic.fellShort(100)
 					}
 					if tokens > 0 {

@@ -177,6 +177,13 @@ func (t *traffic) fellOften() bool {
 	return t.short >= minShort && t.short*3 >= t.mine+float64(t.own)
 }
 
+// isFrequent reports whether this process made a few requests recently, so that more of them are to be expected.
+func (t *traffic) isFrequent() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.short+t.mine+float64(t.own) >= minSamples
+}
+
 // minShort is the number of requests that fall short from which on an item may be used up.
 const minShort = 1
 

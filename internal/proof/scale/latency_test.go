@@ -25,6 +25,7 @@ func TestContests(t *testing.T) {
 		{"Acquire", "one limit", 10, 10, 20 * time.Millisecond, 0.27, 0.5},   // parts hold at a low rate of writes, and shrink with those that fail
 		{"Acquire", "a parent", 10, 3, 20 * time.Millisecond, 0.4, 0.5},      // no child is charged in vain
 		{"Acquire", "a split bucket", 2, 1, 20 * time.Millisecond, 0.55, 1},  // requests under way count in all shards
+		{"Acquire", "a split bucket", 10, 1, time.Millisecond, 0.12, 1},      // no transaction collects what shards have left
 		{"Acquire", "a split bucket", 10, 1, 60 * time.Millisecond, 0.15, 1}, // shards are written side by side
 		{"Acquire", "a split bucket", 2, 6, 20 * time.Millisecond, 1.1, 0.5}, // shards give credit
 		{"Acquire", "a split bucket", 10, 3, 20 * time.Millisecond, 0.25, 0.5},
