@@ -377,3 +377,16 @@ func TestHugeBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundsWithinWindows: within a window a quota holds twice as much, but resets outside of it, to a capacity that it can never exceed. A bound
+// above that takes the whole quota, as one above the capacity of any limit does.
+func TestBoundsWithinWindows(t *testing.T) {
+	const answered = `{"model":"small","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":10}}`
+	nine := time.Date(2026, 3, 10, 9, 0, 0, 0, time.UTC)
+	limiter, clock := zlimittest.New(t, zlimit.Daily("tpm", 1000, "UTC").When("* 9 * * *", "x2"))
+	clock.Advance(nine.Sub(clock.Now()))
+	report, err := call(t, limiter, chatPath, `{"model":"small","max_tokens":90000}`, answered, llm.WithLimit("tpm", llm.PerToken))
+	if err != nil || report.Status != http.StatusOK || report.Charged["tpm"] != 110 {
+		t.Errorf("the call is charged %d, status %d, %v; want 110", report.Charged["tpm"], report.Status, err)
+	}
+}

@@ -126,29 +126,37 @@ func (x *exchange) acquire(ctx context.Context) error {
 			s.taken[c.pace] = 0 // so that its status comes with the lease
 		}
 	}
-	for range 2 {
-		err = x.take(ctx)
+	// A quota holds more within a window than it ever has, if it resets outside of the window: then the estimate is cut once more.
+	err = x.take(ctx)
+	for _, capacity := range []func(zlimit.Status) int64{
+		func(s zlimit.Status) int64 { return s.Now().Capacity },
+		func(s zlimit.Status) int64 { return min(s.Now().Capacity, s.Limit.Capacity) },
+	} {
 		var exceeded *zlimit.ExceededError
 		if !errors.As(err, &exceeded) || exceeded.RetryAfter() < zlimit.Never {
 			return err
 		}
-		cut := false
-		for _, status := range exceeded.Statuses {
-			for _, s := range x.shares {
-				asked, ok := s.taken[status.Limit.Name]
-				if most := status.Now().Capacity - status.Kept; ok && asked > most && (len(x.shares) == 1 || status.Resource == s.resource) {
-					if s.cut == nil {
-						s.cut = map[string]bool{}
-					}
-					s.taken[status.Limit.Name], s.cut[status.Limit.Name], cut = most, true, true
-				}
-			}
-		}
-		if !cut { // a prepaid limit is used up
-			return err
+		if x.cut(exceeded, capacity) {
+			err = x.take(ctx)
 		}
 	}
 	return err
+}
+
+// cut cuts the estimate to the capacity of limits that it exceeds, and reports whether it exceeds one.
+func (x *exchange) cut(by *zlimit.ExceededError, capacity func(zlimit.Status) int64) (cut bool) {
+	for _, status := range by.Statuses {
+		for _, s := range x.shares {
+			asked, ok := s.taken[status.Limit.Name]
+			if most := capacity(status) - status.Kept; ok && asked > most && (len(x.shares) == 1 || status.Resource == s.resource) {
+				if s.cut == nil {
+					s.cut = map[string]bool{}
+				}
+				s.taken[status.Limit.Name], s.cut[status.Limit.Name], cut = most, true, true
+			}
+		}
+	}
+	return cut
 }
 
 // take takes the amounts of a call, and waits for them where calls do. Amounts of several resources are taken together, or none.

@@ -120,7 +120,7 @@ func (t *Transport) Wait(ctx context.Context) error {
 }
 
 // RoundTrip implements [http.RoundTripper]. It costs as much as [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit],
-// and another Acquire for an estimate above the capacity of a limit.
+// and another Acquire for an estimate above the capacity of a limit, or two for one above what a quota can have within a window.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, err := t.admit(r)
 	switch {
