@@ -203,6 +203,11 @@ func TestWhatIfOfThisHour(t *testing.T) {
 	}
 	v.use(t, "alice", "gpt", "rpm", 9)
 	v.screen(t, path, "alice would have", "1 with use", "of 9, at least")
+	under := func(limit string) string { return "/whatif?resource=gpt&entity=alice&limit=" + url.QueryEscape(limit) }
+	v.screen(t, under(`rpm=1/h when "* * * * *" x10`), "room in every hour")
+	v.screen(t, under("rpm=10/never"), "room in every hour")
+	v.screen(t, under("rpm=10/session:5h"), "not against slots or sessions")
+	v.screen(t, under("rpm=10 slots/30s"), "not against slots or sessions")
 }
 
 // TestWhenLimitsHold says the bound that other processes have.

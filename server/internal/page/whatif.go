@@ -57,7 +57,7 @@ func (p *page) whatIf(ctx context.Context, q url.Values) (view, error) {
 	if body.Limit != "" {
 		if err := l.UnmarshalText([]byte(body.Limit)); err != nil {
 			body.Error = "This is no limit: " + strings.TrimPrefix(err.Error(), "zlimit: ")
-		} else if l.Term > 0 || l.Session > 0 {
+		} else if _, err := ledger.ReplayHours(l, nil, read.At, read.At); err != nil {
 			body.Error = "Hours can be replayed against limits that refill and quotas, and not against slots or sessions."
 		}
 	}
@@ -77,7 +77,10 @@ func (p *page) whatIf(ctx context.Context, q url.Values) (view, error) {
 		narrower(&l, hours)
 		body.Limit = l.String()
 	}
-	body.Of, body.Replay = l, ledger.ReplayHours(l, hours, from, now)
+	if body.Replay, err = ledger.ReplayHours(l, hours, from, now); err != nil {
+		return v, err
+	}
+	body.Of = l
 	body.Chart = drawReplay(body.Replay, &l, from)
 	return v, nil
 }
