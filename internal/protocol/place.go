@@ -8,9 +8,9 @@ import (
 
 // A place is where a request turns to in a bucket.
 //
-// In a split bucket that is used up, each shard serves requests as an unsplit bucket does. A request chooses a shard, shares a write to it
-// with others, and learns from the reply. What requests of this process are about to take of a shard counts as taken, so they spread over
-// the shards as the tokens do. A request that falls short there chooses again.
+// If requests recently fell short of a split bucket, each of its shards serves requests as an unsplit bucket does. A request chooses a shard,
+// shares a write to it with others, and learns from the reply. What requests of this process are about to take of a shard counts as taken, so
+// they spread over the shards as the tokens do. A request that falls short there chooses again.
 type place struct {
 	shard *shard    // nil for any
 	lot   lot       // of the shard, also when it has split meanwhile; 0 for any
@@ -34,7 +34,7 @@ func (tk *levelTaker) place(l *level, again bool) place {
 // placeIn is place for a bucket that is used up, or split.
 func (tk *levelTaker) placeIn(l *level, usedUp, split, again bool) place {
 	strained := split && tk.isStrained(l.bucket)
-	if l.demand.Empty() || !usedUp && (strained || !again) {
+	if l.demand.Empty() || !usedUp && (strained || !again && !l.bucket.fell()) {
 		return place{whole: strained}
 	}
 	p := placing{tk: tk, level: l, pending: &l.bucket.shard(0).traffic.pending, usedUp: usedUp, known: true, asOf: math.MaxInt64, since: math.MaxInt64}

@@ -17,7 +17,8 @@ func TestPlacesInShards(t *testing.T) {
 		left     [2]int64
 		placed   [2]int64 // tokens that others are about to take of each shard
 		full     bool     // no request fell short recently
-		seldom   bool     // few did
+		few      bool     // some did, beside many that were admitted
+		seldom   bool     // two did, and there were no others
 		waits    bool
 		again    bool
 		aged     time.Duration // the images, when the request came; negative for later ones
@@ -29,6 +30,8 @@ func TestPlacesInShards(t *testing.T) {
 		{name: "tokens for all", left: [2]int64{400, 400}, full: true, want: any},
 		{name: "a caller that waits", left: [2]int64{20, 40}, full: true, waits: true, want: any},
 		{name: "after a shard fell short", left: [2]int64{20, 40}, full: true, again: true, want: 1},
+		{name: "some requests fell short", left: [2]int64{20, 40}, few: true, want: 1},
+		{name: "some requests fell short, and neither has enough", left: [2]int64{4, 4}, few: true, want: all},
 		{name: "the first one has more", left: [2]int64{9, 6}, want: 0},
 		{name: "the other one has more", left: [2]int64{6, 9}, want: 1},
 		{name: "others are on the way to the one that has more", left: [2]int64{19, 6}, placed: [2]int64{15, 0}, want: 1},
@@ -66,6 +69,9 @@ func TestPlacesInShards(t *testing.T) {
 				for number, tokens := range test.placed {
 					traffic := &l.bucket.shard(number).traffic
 					switch {
+					case test.few:
+						traffic.mine += 100
+						traffic.fellShort(2)
 					case test.seldom:
 						traffic.fellShort(2)
 					case !test.full:

@@ -233,6 +233,12 @@ func (b *Bucket) isUsedUp() (usedUp bool) {
 	return usedUp
 }
 
+// fell reports whether requests of this process fell short of a bucket recently, however few.
+func (b *Bucket) fell() (fell bool) {
+	b.walk((*shard).last, func(s *shard, _ *image) { fell = fell || s.traffic.fell.Load() })
+	return fell
+}
+
 // isRaced reports whether this process and others compete for what flows into a bucket: it is used up, and others write it.
 func (b *Bucket) isRaced() bool { return b.isUsedUp() && b.writesOfOthers().writes >= minSamples }
 
