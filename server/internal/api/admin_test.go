@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -81,6 +82,27 @@ func TestConfigsThatBreakRules(t *testing.T) {
 		}
 	}
 	fails(t, s, http.StatusNotFound, "not_found", "GET", "/v1/limits/entities/alice", keyOfReader, "")
+}
+
+// TestConfigsOfReplies writes configs as replies have them.
+func TestConfigsOfReplies(t *testing.T) {
+	s := newService(t)
+	const path = "/v1/limits/resources/gpt-5"
+	for _, body := range []string{
+		`{"limits":["rpm=60/min"]}`, `{"limits":["rpm=60/min"],"on_unavailable":"block","cascade":"always"}`, `{"limits":["usd=25/month@UTC carry 50"]}`,
+		`{"limits":["tokens=10/never soft","calls=5 slots/30s","tpm=10/session:5h shadow"],"audit_retention_seconds":0}`,
+		`{"limits":["tpm=100/min when \"* 9 * * *\" x2 floors batch=20+5"]}`,
+	} {
+		ok[storedLevel](t, s, "PUT", path, keyOfOps, body)
+		var read struct{ Config json.RawMessage }
+		got := send(t, s, "GET", path, keyOfReader, "")
+		if err := json.Unmarshal(got.text, &read); err != nil {
+			t.Fatalf("json.Unmarshal(%s) = %v", got.text, err)
+		}
+		if again := send(t, s, "PUT", path, keyOfOps, string(read.Config), "If-Match: "+got.Header.Get("ETag")); again.StatusCode != http.StatusOK {
+			t.Errorf("%s is read as %s, and PUT of that is %d %s", body, read.Config, again.StatusCode, again.text)
+		}
+	}
 }
 
 func TestSwitches(t *testing.T) {
@@ -304,26 +326,29 @@ func TestRequestsThatBreakRules(t *testing.T) {
 func TestRulesAreWritten(t *testing.T) {
 	s := newService(t)
 	for request, want := range map[string]string{
-		`POST /v1/acquire []`:                                            "body [] must be an object",
-		`POST /v1/acquire {"entity":5}`:                                  "entity 5 must be a text",
-		`POST /v1/acquire {"entity":"a","resource":"search"}`:            "consume  must be given",
-		`POST /v1/heartbeat {"lease":5,"for":"1m"}`:                      "lease  must be a text",
-		`POST /v1/heartbeat {"lease":"x","for":"1h10m"}`:                 "for 1h10m must be whole seconds, minutes or hours from 1s to 24h, such as 10m",
-		`PUT /v1/limits/system {"limits":[5]}`:                           `limits[0] 5 must be a text such as "tpm=10000/min", or an object`,
-		`PUT /v1/limits/system {"limits":[{"name":"rpm"}]}`:              "limits[0].capacity  must be given",
-		`PUT /v1/limits/system {"limits":[],"cascade":"maybe"}`:          "cascade maybe must be nothing, always or never",
-		`GET /v1/usage?entity=a&window=yearly`:                           "window yearly must be hourly, daily or monthly",
-		`GET /v1/usage?entity=a&windows=many`:                            "windows many must be a whole number",
-		`GET /v1/usage?entity=a&windows=1001`:                            "windows 1001 must be a whole number from 0 to 1000",
-		`GET /v1/usage?entity=a&from=yesterday`:                          "from yesterday must be a time of RFC 3339, such as 2026-11-28T12:00:00Z",
-		`GET /v1/usage?entity=a&x=1`:                                     "x 1 is no field of this request",
-		`GET /v1/usage?entity=a&entity=b`:                                "entity b is given twice",
-		`GET /v1/events?kinds=x`:                                         "kinds x must be kinds of events, such as decision,settle",
-		acquired(`"consume":{}`):                                         "consume {} must have from 1 to 32 amounts",
-		acquired(`"consume":{"rpm":1e300}`):                              "consume[rpm] 1e+300 must be a whole number from 0 to 9007199254740991",
-		acquired(`"consume":{"rpm":1},"priority":null`):                  "priority null must be a text",
-		acquired(`"consume":{"rpm":1},"lease":"10"`):                     "lease 10 must be whole seconds, minutes or hours from 1s to 24h, such as 10m",
-		acquired(`"consume":{"rpm":1},"also":[{},{},{},{},{},{},{},{}]`): "also [{},{},{},{},{},{},{},{}] must have at most 7 values",
+		`POST /v1/acquire []`:                                               "body [] must be an object",
+		`POST /v1/acquire {"entity":5}`:                                     "entity 5 must be a text",
+		`POST /v1/acquire {"entity":"a","resource":"search"}`:               "consume  must be given",
+		`POST /v1/heartbeat {"lease":5,"for":"1m"}`:                         "lease  must be a text",
+		`POST /v1/heartbeat {"lease":"x","for":"1h10m"}`:                    "for 1h10m must be whole seconds, minutes or hours from 1s to 24h, such as 10m",
+		`PUT /v1/limits/system {"limits":[5]}`:                              `limits[0] 5 must be a text such as "tpm=10000/min", or an object`,
+		`PUT /v1/limits/system {"limits":[{"name":"rpm"}]}`:                 "limits[0].capacity  must be given",
+		`PUT /v1/limits/system {"limits":[],"cascade":"maybe"}`:             "cascade maybe must be nothing, always or never",
+		`GET /v1/usage?entity=a&window=yearly`:                              "window yearly must be hourly, daily or monthly",
+		`GET /v1/usage?entity=a&windows=many`:                               "windows many must be a whole number",
+		`GET /v1/usage?entity=a&windows=1001`:                               "windows 1001 must be a whole number from 0 to 1000",
+		`GET /v1/usage?entity=a&from=yesterday`:                             "from yesterday must be a time of RFC 3339, such as 2026-11-28T12:00:00Z",
+		`GET /v1/usage?entity=a&x=1`:                                        "x 1 is no field of this request",
+		`GET /v1/usage?entity=a&entity=b`:                                   "entity b is given twice",
+		`GET /v1/events?kinds=x`:                                            "kinds x must be kinds of events, such as decision,settle",
+		acquired(`"consume":{}`):                                            "consume {} must have from 1 to 32 amounts",
+		acquired(`"consume":{"rpm":1e300}`):                                 "consume[rpm] 1e+300 must be a whole number from 0 to 9007199254740991",
+		acquired(`"consume":{"rpm":1},"priority":null`):                     "priority null must have a value, or be left out",
+		acquired(`"consume":{"rpm":1},"max_wait_ms":null`):                  "max_wait_ms null must have a value, or be left out",
+		acquired(`"consume":{"rpm":1e400}`):                                 "body  has a number that is too large",
+		`POST /v1/acquire {"entity":"","resource":"a","consume":{"rpm":1}}`: "entity  must not be empty",
+		acquired(`"consume":{"rpm":1},"lease":"10"`):                        "lease 10 must be whole seconds, minutes or hours from 1s to 24h, such as 10m",
+		acquired(`"consume":{"rpm":1},"also":[{},{},{},{},{},{},{},{}]`):    "also [{},{},{},{},{},{},{},{}] must have at most 7 values",
 	} {
 		method, rest, _ := strings.Cut(request, " ")
 		path, body, _ := strings.Cut(rest, " ")

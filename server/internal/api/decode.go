@@ -129,15 +129,21 @@ func decode(text []byte) (value any, err error) {
 	if !utf8.Valid(text) {
 		return nil, invalid("body", "", "must be UTF-8")
 	}
-	if json.Unmarshal(text, &value) != nil {
+	switch {
+	case !json.Valid(text):
 		return nil, invalid("body", "", "must be JSON")
+	case json.Unmarshal(text, &value) != nil:
+		return nil, invalid("body", "", "has a number that is too large")
 	}
 	return value, twice(json.NewDecoder(bytes.NewReader(text)), nil)
 }
 
-// twice returns an error for a name that comes twice in an object. The text is valid.
+// twice returns an error for a name that comes twice in an object, and for a null, which no field takes. The text is valid.
 func twice(d *json.Decoder, at []string) error {
 	opened, _ := d.Token()
+	if opened == nil {
+		return invalid(cmp.Or(pathOf(at), "body"), "null", "must have a value, or be left out")
+	}
 	if _, ok := opened.(json.Delim); !ok {
 		return nil
 	}
@@ -217,6 +223,8 @@ func rule(field string, s *openapi3.Schema) string {
 		return fmt.Sprintf("must have from %d to %d amounts", s.MinProps, *s.MaxProps)
 	case "maxItems":
 		return fmt.Sprintf("must have at most %d values", *s.MaxItems)
+	case "minLength":
+		return "must not be empty"
 	case "pattern":
 		return "must be " + s.Title
 	case "format":
