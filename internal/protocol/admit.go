@@ -19,18 +19,18 @@ import (
 // resources.
 type Request struct {
 	Entity, Resource string
-	Bucket           *Bucket         // of both, if the caller has looked it up; nil otherwise
+	Bucket           *Bucket         // of entity and resource, if the caller has looked it up; nil otherwise
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
-	Own              *Limits         // in place of the stored ones; nil for those
-	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, from now on, whole milliseconds
-	Priority         string          // by which limits may have a floor
+	Own              *Limits         // replace the stored limits; nil for the stored ones
+	Wait             time.Duration   // the longest time from now that the caller waits for missing tokens, whole milliseconds
+	Priority         string          // limits may have a floor for it
 
-	Place *Place // in the line for slots; nil for a caller that does not stand in line
-	// Asks holds the reason while the request waits to learn the store's time, which slots need; nil if no one needs to know.
+	Place *Place // in the line for slots; nil for a caller that is not in line
+	// Asks holds the reason while the request waits for the store's time, which slots need; nil if no one reads it.
 	Asks *atomic.Pointer[ClockError]
 
 	Once     *Once     // how a request with an id is taken once; nil for one without
-	together *together // in place of the entity, the resource and the amounts; nil for a request that stands alone
+	together *together // replaces entity, resource and amounts; nil for a single request
 }
 
 func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.Demand {
@@ -45,10 +45,10 @@ func (r *Request) demand(l *Limits, amounts []bucket.Amount, life int64) bucket.
 	return d
 }
 
-// charges are the amounts of a request as each kind of level is charged with them. Each list is built once.
+// charges are the amounts of a request in the form that each kind of level needs. Each list is built once.
 type charges [4][]bucket.Amount
 
-// of returns the amounts of the level of the entity itself for the resource itself as another level is charged with them.
+// of takes the amounts of the first level, and returns them in the form that another level needs.
 func (c *charges) of(amounts []bucket.Amount, r position) []bucket.Amount {
 	at := 0
 	if r.ancestor > 0 {
@@ -63,8 +63,8 @@ func (c *charges) of(amounts []bucket.Amount, r position) []bucket.Amount {
 	return c[at]
 }
 
-// isBelow reports whether a level counts what a higher one counts, too: that of a child for the same resource, or that of the same entity for
-// a narrower resource.
+// isBelow reports whether a higher level counts the requests of this level again: if it is the level of a parent for the same resource, or
+// the level of the same entity for a wider resource.
 func (r position) isBelow(above position, aboveResource, resource string, children bool) bool {
 	if children {
 		return r.ancestor < above.ancestor && resource == aboveResource
@@ -72,8 +72,8 @@ func (r position) isBelow(above position, aboveResource, resource string, childr
 	return r.ancestor == above.ancestor && r.wider < above.wider
 }
 
-// countedBelow returns amounts as a level is charged with them. What no child counts, since none has the limit, is the level's own. So is
-// what no narrower resource counts. So each request counts once in sums. It returns the same list where nothing is different.
+// countedBelow returns the amounts that a level is charged with. If no child has the limit, the level counts the amount as its own. The
+// same applies to narrower resources. So each request counts once in sums. It returns the same list if nothing changes.
 func countedBelow(amounts []bucket.Amount, counted func(limit string, children bool) bool) []bucket.Amount {
 	cloned := false
 	for i := range amounts {
@@ -95,11 +95,11 @@ func countedBelow(amounts []bucket.Amount, counted func(limit string, children b
 	return amounts
 }
 
-// maxRestarts bounds how often the levels of one request are built. Each time, others changed the limits, or tokens were returned
-// and taken again.
+// maxRestarts bounds how often the levels of one request are built. They are built again after others have changed the limits, or after
+// returned tokens were taken by others.
 const maxRestarts = table.MaxAttempts
 
-// An admitter takes what requests ask, of all their levels or of none.
+// An admitter takes the amounts of a request from all of its levels, or from none.
 type admitter struct {
 	*core
 	items      *items
@@ -114,15 +114,15 @@ type admitter struct {
 	clock      *clockAsker
 }
 
-// takeRequest implements [Engine.Take]: it takes from all levels of a request, or from none. It fails early if the context has ended or
-// the breaker is open, since a rejection from memory makes no call that would notice. It builds the levels again while their limits
-// change, or while tokens come back, and returns ErrContended after maxRestarts attempts.
+// takeRequest implements [Engine.Take]: it takes from all levels of a request, or from none. It fails early if the context has ended or the
+// breaker is open, since a rejection from memory makes no call that would notice. It builds the levels again if their limits change or
+// tokens are returned meanwhile, and returns ErrContended after maxRestarts attempts.
 func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) error {
 	if err := ctx.Err(); err != nil {
 		return err // a rejection from memory would not notice
 	}
 	if err := ad.table.Refusal(ctx); err != nil {
-		return err // nor would one who waits for the calls of others
+		return err // nor would a caller that waits for the calls of others
 	}
 	ctx = ad.hasty(ctx)
 	if r.Once != nil {
@@ -199,15 +199,15 @@ func (ad *admitter) takeRequest(ctx context.Context, r *Request, to *Receipt) er
 	return ErrContended
 }
 
-// undecided returns the error of a request whose context has ended. It is a rejection if the images that came since the request show a level
-// short, and otherwise an [*UndecidedError] if the request has taken nothing, and the store answered calls for all of its buckets meanwhile. A
-// bucket that it throttled last was not answered.
+// undecided returns the error of a request whose context has ended. It is a rejection if images from after the arrival of the request show
+// that a level falls short. It is an [*UndecidedError] if the request has taken nothing, and the store has answered calls for all of its
+// buckets meanwhile. A bucket whose last call was throttled was not answered.
 func (ad *admitter) undecided(ctx context.Context, err error, levels []level, began int64) error {
 	if ctx.Err() == nil && store.OutcomeOf(err) != store.Ended || IsUnknown(err) || IsThrottled(err) || len(levels) == 0 {
 		return err
 	}
 	seen := make([]level, 0, len(levels))
-	for i := range levels { // whose demand may be another goroutine's: it may go on writing for the caller
+	for i := range levels { // the demand may belong to a goroutine that still writes for the caller
 		l := &levels[i]
 		if l.idle {
 			continue
@@ -236,7 +236,7 @@ func (ad *admitter) book(ctx context.Context, r *Request, to *Receipt, came arri
 		receipts[i] = to.levels[i].apart()
 	}
 	back := func(ctx context.Context) { ad.giveAllBack(ctx, receipts) }
-	if ad.table.Immediate() || !ad.background.GoOn(ctx, back) { // the caller's time is over
+	if ad.table.Immediate() || !ad.background.GoOn(ctx, back) { // the caller has no time left
 		back(ctx)
 	}
 	return late
@@ -283,9 +283,10 @@ func (ad *admitter) takeLevels(ctx context.Context, levels []level, receipts []l
 // errUntaken is the error of a level that was not tried, since one before it failed.
 var errUntaken = errors.New("not tried")
 
-// takeAll takes from levels in parallel. It returns nil if it took from all of them, otherwise an error for each level from which it did not.
-// Levels for whose tokens processes compete go first, since they are likely to fall short. Then nothing is taken from the others, and given
-// back. That costs one more round trip for a request that is admitted, and saves two writes for each other level of one that is rejected.
+// takeAll takes from levels in parallel. It returns nil if it took from all of them, otherwise an error for each level that it did not take
+// from. Levels for whose tokens processes compete go first, since they are likely to fall short. If one does, nothing has to be taken from
+// the other levels and given back. That costs an admitted request one more round trip, and saves a rejected request two writes for each
+// other level.
 func (ad *admitter) takeAll(ctx context.Context, levels []level, receipts []levelReceipt) []error {
 	errs := make([]error, len(levels))
 	for i := range levels {
@@ -305,8 +306,8 @@ func (ad *admitter) takeAll(ctx context.Context, levels []level, receipts []leve
 	return nil
 }
 
-// takeSome takes from the levels that go first, or from the others. While it takes from the former, it reads the other levels that it would
-// read before it writes them. A failure does not cancel calls under way, since their outcomes would then be unknown.
+// takeSome takes from the levels that go first, or from the others. While it takes from the levels that go first, it reads the other levels
+// whose images are probably outdated. A failure does not cancel calls under way, since their outcomes would then be unknown.
 func (ad *admitter) takeSome(ctx context.Context, levels []level, receipts []levelReceipt, errs []error, first bool) error {
 	var group errgroup.Group // the zero group cancels no other goroutine
 	var outdated []level
@@ -325,16 +326,16 @@ func (ad *admitter) takeSome(ctx context.Context, levels []level, receipts []lev
 		}
 	}
 	if taken > 0 && len(outdated) > 0 {
-		_ = ad.looks.readStale(ctx, outdated, ad.looks.seenFor(&levels[0])) // the takes find out
+		_ = ad.looks.readStale(ctx, outdated, ad.looks.seenFor(&levels[0])) // a failed read shows in the takes
 	}
 	return group.Wait()
 }
 
-// isRaced reports whether a level asks for tokens for which this process and others compete.
+// isRaced reports whether this process and others compete for tokens that a level needs.
 func (l *level) isRaced() bool { return !l.demand.Empty() && l.bucket.isRaced() }
 
-// refusalOf returns an error if the bucket of a level is in a silent part of the store. The other levels are then not
-// charged for nothing. The shards of a split bucket may be in other parts.
+// refusalOf returns an error if the bucket of a level is in a silent part of the store, so that the other levels are not charged
+// needlessly. It skips split buckets, whose shards may be in other parts.
 func (ad *admitter) refusalOf(ctx context.Context, levels []level) error {
 	for i := range levels {
 		b := levels[i].bucket
@@ -348,8 +349,8 @@ func (ad *admitter) refusalOf(ctx context.Context, levels []level) error {
 	return nil
 }
 
-// failure returns why levels were not taken from. A level that falls short rejects the request, at any outcome of the
-// others. The request would be rejected, too, if they had answered.
+// failure returns why levels were not taken from. A level that falls short rejects the request, whatever the outcome of the others: they
+// could not have admitted it.
 func (ad *admitter) failure(ctx context.Context, levels []level, errs []error) error {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
 		return ad.judge.refuse(ctx, levels, errs)
@@ -389,17 +390,17 @@ func shortestTerm(levels []level) int64 {
 	return shortest
 }
 
-// slotKeyOf returns the key of an item whose slots one of the levels asks for.
+// slotKeyOf returns the key of an item that has slots for one of the levels.
 func slotKeyOf(levels []level) store.Key {
 	at := max(slices.IndexFunc(levels, func(l level) bool { return len(l.demand.Slots()) > 0 }), 0)
 	return levels[at].bucket.shard(0).key
 }
 
-// takeWithSlots takes the slots and the tokens of a request. Slots of a bucket that is not divided are written with its tokens. Others
-// are taken in parallel with the tokens of the request. They come first if tokens may have to be waited for, or if their
-// item may be missing, which both would create.
+// takeWithSlots takes the slots and the tokens of a request. Slots of an unsplit bucket are written together with its tokens. Other slots
+// are taken in parallel with the tokens of the request. They are taken first if the request may wait for tokens, or if the item may be
+// missing, since both writes would create it.
 func (ad *admitter) takeWithSlots(ctx context.Context, r *Request, levels []level, receipts []levelReceipt) error {
-	if !ad.background.Begin() { // else the engine would be closed between a write and its outcome
+	if !ad.background.Begin() { // otherwise the engine could close between a write and its outcome
 		return ErrClosed
 	}
 	defer ad.background.End()
@@ -469,8 +470,8 @@ func (ad *admitter) giveHolds(ctx context.Context, r *Request, holds []levelRece
 	})
 }
 
-// separateSlots separates the levels of a request: it returns the levels whose slots are taken in a write of their own, and all levels
-// with the rest. Without slots, the latter are the given levels.
+// separateSlots returns the levels whose slots are taken in separate writes, and all levels without these slots. If there are none, it
+// returns the given levels.
 func separateSlots(levels []level) (alone, rest []level) {
 	rest = levels
 	for i := range levels {
@@ -490,7 +491,7 @@ func separateSlots(levels []level) (alone, rest []level) {
 	return alone, rest
 }
 
-// slotFailure returns why a request with slots was not admitted. A level that falls short counts more than an outage.
+// slotFailure returns why a request with slots was not admitted. A level that falls short takes precedence over an outage.
 func (ad *admitter) slotFailure(ctx context.Context, levels []level, errs []error, tokens error) error {
 	if errors.As(tokens, new(*RejectedError)) {
 		return tokens
@@ -528,7 +529,7 @@ func (ad *admitter) compensate(ctx context.Context, receipts []levelReceipt, err
 	}
 }
 
-// outlive is [background.outlive] for a store that may answer immediately. There is nothing to wait for then.
+// outlive is [background.outlive]. If the store answers immediately, it runs the work directly.
 func (ad *admitter) outlive(ctx context.Context, work func(context.Context)) {
 	if ad.table.Immediate() {
 		work(ctx)
@@ -537,7 +538,7 @@ func (ad *admitter) outlive(ctx context.Context, work func(context.Context)) {
 	ad.background.outlive(ctx, work)
 }
 
-// returnAll gives back the tokens of receipts, side by side.
+// returnAll gives back the tokens of receipts in parallel.
 func (ad *admitter) returnAll(ctx context.Context, taken []levelReceipt) {
 	var group errgroup.Group
 	for i := range taken {
@@ -549,8 +550,8 @@ func (ad *admitter) returnAll(ctx context.Context, taken []levelReceipt) {
 	_ = group.Wait() // the functions return no error
 }
 
-// giveBack returns the tokens of one level. It outlives the caller's context, and does not affect the request: tokens that the
-// store does not accept are returned later. Tokens that cannot be returned are counted and logged.
+// giveBack returns the tokens of one level. It outlives the caller's context, and cannot fail the request: tokens that the store does not
+// accept are returned later. Tokens that cannot be returned are counted and logged.
 func (rf *refunds) giveBack(ctx context.Context, t *levelReceipt) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
 	s := Settlement{due: t.returns(nil), holds: t.holds()}
@@ -561,8 +562,7 @@ func (rf *refunds) giveBack(ctx context.Context, t *levelReceipt) {
 	rf.settler.slotKeeper.giveUp(ctx, t.bucket, s.holds, slots)
 }
 
-// createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has
-// one.
+// createLevels creates the items of levels in one transaction, and takes from them. It returns false if a level already has an item.
 func (ad *admitter) createLevels(ctx context.Context, levels []level, receipts []levelReceipt) (done bool, err error) {
 	now := ad.now()
 	writes, plans, parties := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels)), make([]party, len(levels))
@@ -592,7 +592,7 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, receipts [
 	for i := range levels {
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
-		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
+		created.Limits = slices.Clone(created.Limits) // the plan owns their memory
 		known := &lives{all: created.Lives(nil)}
 		ad.items.remember(first, &image{
 			State: created, exists: true, listed: !ad.table.Partitioned() || ad.options.Mixed, seenAt: now, call: by, arrived: ad.NextEpoch(),
@@ -608,7 +608,7 @@ func (ad *admitter) createLevels(ctx context.Context, levels []level, receipts [
 	return true, err
 }
 
-// enrol begins a new item with the slots that a level asks for. It returns false if it cannot.
+// enrol adds the slots of a level's demand to a new item. It returns false if it cannot.
 func (ad *admitter) enrol(l *level, plan *bucket.Plan, p *party) bool {
 	p.level = l
 	if len(l.demand.Slots()) == 0 {

@@ -8,14 +8,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// An aligner brings the shards of a bucket in line with its limits.
+// An aligner brings the shards of a bucket in line with its limits: it writes the present limits to shards that have others.
 type aligner struct {
 	*core
 	items *items
 	looks *looks
 }
 
-// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
+// viewInLine returns the shards of a level, in line with its limits. It reads shards that were not seen.
 func (al *aligner) viewInLine(ctx context.Context, l *level, seen recency) (view, error) {
 	if err := al.looks.readStale(ctx, []level{*l}, seen); err != nil {
 		return view{}, err
@@ -30,8 +30,8 @@ func (al *aligner) viewInLine(ctx context.Context, l *level, seen recency) (view
 	return v, al.bringInLine(ctx, l, &v)
 }
 
-// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. A reading
-// that shows them out of line is forgotten: the next view would plan from outdated items.
+// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. It drops a remembered reading
+// that shows them out of line, so that the next view does not plan from it.
 func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
 	if l.inLine(v.states, al.now()) {
 		return nil
@@ -47,9 +47,9 @@ func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
 	return nil
 }
 
-// alignFound brings a bucket in line if an applied write of a shard shows other limits than expected. The condition of a write
-// that leaves the stamp alone does not include the limits: they may have changed and changed back since the process saw them. The
-// tokens stay taken, and the next request handles a failure.
+// alignFound brings a bucket in line if an applied write of a shard shows other limits than expected. The condition of a write that leaves
+// the stamp alone does not include the limits, which may have changed and changed back since the process saw them. The tokens stay taken.
+// If the alignment fails, the next request retries it.
 func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, next *image) {
 	if limits.Config.Matches(&next.State) || limits.Own && (next.Count() == 1 || !l.bucket.alignsAll(limits, al.now())) {
 		return
@@ -60,8 +60,8 @@ func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, nex
 	}
 }
 
-// alignAll brings the shards of a view in line: in one transaction, or one after another if others write them meanwhile. Shards
-// that are still out of line after a round are tried again. Aligned shards show their limits to the next writer.
+// alignAll brings the shards of a view in line: in one transaction, or one after another if others write them meanwhile. Shards that are
+// still out of line after a round are retried. Aligned shards show their limits to the next writer.
 func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
 	if done, err := al.alignTogether(ctx, l, v); done || err != nil {
 		return err
@@ -95,22 +95,22 @@ type alignment struct {
 	at     int64 // epoch milliseconds
 }
 
-// alignTime is how soon after an alignment a shard that is out of line again shows another process with other limits.
+// alignTime is the time after an alignment within which a shard that is out of line again shows that another process has other limits.
 const alignTime = time.Second
 
-// alignsAll reports whether a change of limits, found on one shard, is made on all shards before a request is answered. A shard
-// with the former limits would hold tokens, and add refill, beyond the new ones. Processes whose requests bring different limits
-// would undo each other's alignments indefinitely. So each of them aligns all shards at most once per alignTime, and in between
-// only the shard that it takes from.
+// alignsAll reports whether a change of limits, found on one shard, is applied to all shards before a request is answered. A shard with the
+// former limits would hold tokens, and add refill, beyond the new limits. Processes whose requests specify different limits would undo each
+// other's alignments indefinitely. So each of them aligns all shards at most once per alignTime, and otherwise only the shard that it takes
+// from.
 func (b *Bucket) alignsAll(l *Limits, now int64) bool {
 	last := b.aligned.Load()
 	return !l.Own || last == nil || !last.config.Equal(&l.Config) || now-last.at >= alignTime.Milliseconds() || now < last.at
 }
 
-// alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false when no
-// shard needs it, when other writers came first, and when others have changed the shards again since. If shards are aligned one
-// by one, each moves its stamp. From the latest stamp on, refill that full shards cannot hold belongs to the others, so the
-// bucket would lose tokens that were already reported.
+// alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false if no shard needs
+// it, if other writers came first, and if others have changed the shards again since. If shards are aligned one by one, each moves its
+// stamp. Refill that full shards cannot hold belongs to the others only from the latest stamp, so the bucket would lose tokens that were
+// already reported.
 func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
 	now, differs := al.now(), false
 	for _, i := range v.images {
@@ -139,14 +139,15 @@ func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done b
 	}
 	for at, i := range images {
 		if !i.exists {
-			return false, errOutdated // the shards are others now
+			return false, errOutdated // the set of shards has changed
 		}
 		v.images[at], v.states[at] = i, &i.State
 	}
 	return l.inLine(v.states, al.now()), nil // others may have changed them again
 }
 
-// align brings a shard in line with limits by a write that takes nothing. It returns the image that the write left, or lost to.
+// align brings a shard in line with limits by a write that takes nothing. It returns the image that the write left, or the image that made
+// its condition fail.
 func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard, i *image) (next *image, applied bool, err error) {
 	var plan bucket.Plan
 	now := al.now()
@@ -161,12 +162,12 @@ func (al *aligner) align(ctx context.Context, l *level, limits *Limits, s *shard
 		return nil, false, err
 	}
 	if !next.exists || next.Count() != i.Count() {
-		return nil, false, errOutdated // the shards are others now
+		return nil, false, errOutdated // the set of shards has changed
 	}
 	return next, applied, nil
 }
 
-// alignParted brings a bucket in line of which some shards may have former limits. A shard in line would not show that.
+// alignParted brings a bucket in line if some of its shards may have former limits. A shard that is in line does not show that.
 func (al *aligner) alignParted(ctx context.Context, l *level) error {
 	if !l.bucket.parted.Load() { // the usual case
 		return nil
@@ -186,10 +187,9 @@ func (al *aligner) alignPartedOnce(ctx context.Context, l *level) error {
 	return err
 }
 
-// part records that some shards of a bucket may have former limits, since an alignment failed. The next request finishes the
-// change before it takes tokens. There may be no request for a long time, or all may lose their races, so the process also
-// continues in the background. It does so only for stored limits: limits of requests may differ between processes, and apply only
-// to the requests that bring them.
+// part records that some shards of a bucket may have former limits, since an alignment failed. The next request finishes the change before
+// it takes tokens. There may be no request for a long time, or all may lose their races, so the process also continues in the background.
+// It does so only for stored limits: limits that requests specify may differ between processes, and apply only to these requests.
 func (al *aligner) part(ctx context.Context, l *level, failure error) {
 	b := l.bucket
 	b.parted.Store(true)
@@ -201,15 +201,15 @@ func (al *aligner) part(ctx context.Context, l *level, failure error) {
 	}
 }
 
-// isPassing reports whether what failed to bring a bucket in line may succeed later.
+// isPassing reports whether an alignment that failed may succeed later.
 func isPassing(err error) bool {
 	return isRepeatable(err) || errors.Is(err, errOutdated) || errors.Is(err, context.Canceled)
 }
 
-// alignOnTime bounds the time for which a process tries by itself to bring a bucket in line. By then, others know of the change.
+// alignOnTime bounds how long a process retries an alignment in the background. After that time, all processes know of the change.
 const alignOnTime = time.Minute
 
-// alignOn brings a bucket in line in the background: until a try of its own or a request has done so, or the engine is closed.
+// alignOn brings a bucket in line in the background. It ends when a request or its own try has succeeded, and when the engine is closed.
 func (al *aligner) alignOn(ctx context.Context, b *Bucket) {
 	ctx, cancel := al.background.whileOpen(ctx)
 	defer cancel()

@@ -8,10 +8,10 @@ import (
 
 // background counts work that outlives its call. It is safe for concurrent use.
 type background struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closed  bool
 	running int       // pieces of work
-	tending int       // goroutines that sleep and work until they are not needed, or the engine is closed
+	tending int       // goroutines that sleep and work until they are no longer needed, or the engine is closed
 	gaveUp  bool      // Close does not wait any longer
 	idle    sync.Cond // none is running; its lock is mu
 
@@ -24,7 +24,7 @@ func (b *background) init() {
 	b.open, b.close = context.WithCancel(context.Background())
 }
 
-// Begin counts work in the background, which [background.End] ends; false when the engine is closed.
+// Begin counts a piece of work in the background, which [background.End] ends. It returns false if the engine is closed.
 func (b *background) Begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *background) Begin() bool {
 // End ends work that [background.Begin] began.
 func (b *background) End() { b.end(&b.running) }
 
-// end ends one of the goroutines or pieces of work that a number counts.
+// end subtracts a goroutine or a piece of work from its count.
 func (b *background) end(count *int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,23 +47,23 @@ func (b *background) end(count *int) {
 	}
 }
 
-// Go runs work in a goroutine of its own, which does not end with the context of the caller. It returns false, and runs nothing, when
-// the engine is closed.
+// Go runs work in a new goroutine, which does not end with the context of the caller. It returns false, and runs nothing, if the engine is
+// closed.
 func (b *background) Go(ctx context.Context, work func(context.Context)) bool {
 	return b.start(ctx, &b.running, false, work)
 }
 
-// GoOn is Go for work that other work may wait for: it runs as well while the engine is being closed, as long as other work is under way.
+// GoOn is Go for work that other work may wait for: it also runs while the engine is being closed, as long as other work is under way.
 func (b *background) GoOn(ctx context.Context, work func(context.Context)) bool {
 	return b.start(ctx, &b.running, true, work)
 }
 
-// Tend is Go for a goroutine that sleeps and works until it is not needed, or the engine is closed.
+// Tend is Go for a goroutine that sleeps and works until it is no longer needed, or the engine is closed.
 func (b *background) Tend(ctx context.Context, work func(context.Context)) bool {
 	return b.start(ctx, &b.tending, false, work)
 }
 
-// start runs work in a goroutine that a number counts.
+// start runs work in a goroutine, and adds it to a count.
 func (b *background) start(ctx context.Context, count *int, goesOn bool, work func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *background) start(ctx context.Context, count *int, goesOn bool, work fu
 	return true
 }
 
-// outlive does work that goes on after the context of the caller has ended. The caller waits for it until then.
+// outlive runs work that continues after the caller's context has ended. The caller waits for the work until its context ends.
 func (b *background) outlive(ctx context.Context, work func(context.Context)) {
 	done := make(chan struct{})
 	if ctx.Done() == nil || !b.GoOn(ctx, func(ctx context.Context) { defer close(done); work(ctx) }) {
@@ -104,7 +104,7 @@ func (b *background) whileOpen(ctx context.Context) (context.Context, context.Ca
 // closeLimit is how long closing waits for work in the background.
 const closeLimit = 10 * time.Second
 
-// Close waits for work in the background, for closeLimit at most. From then on only calls that this work needs may begin.
+// Close waits for work in the background, for closeLimit at most. Meanwhile only calls that this work needs may begin.
 func (b *background) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -129,8 +129,8 @@ func (b *background) giveUp() {
 // isOpen reports whether the engine is not closed.
 func (b *background) isOpen() bool { return b.open.Err() == nil }
 
-// Quiesce waits until no work is under way in the background. It does not wait for goroutines that tend something, since they
-// sleep in between.
+// Quiesce waits until no work is under way in the background. It does not wait for goroutines of [background.Tend], since they sleep in
+// between.
 func (b *background) Quiesce() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

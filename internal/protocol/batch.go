@@ -16,15 +16,15 @@ type claim struct {
 
 func (c *claim) came() int64 { return c.level.began }
 
-// isLike reports whether two claims are for one place, by equal limits, with the same of them counted alone. Those with slots share no writes with others,
-// which need no clock.
+// isLike reports whether two claims have the same place and equal limits, and only count the same limits. A claim with slots needs the
+// clock, so it shares no write with a claim without them.
 func (c *claim) isLike(other *claim) bool {
 	return c.place.shard == other.place.shard && c.place.whole == other.place.whole &&
 		c.level.limits.sameAs(other.level.limits) && c.level.demand.CountsAlike(&other.level.demand) &&
 		(len(c.level.demand.Slots()) > 0) == (len(other.level.demand.Slots()) > 0)
 }
 
-// A payment is a correction of the tokens taken of a shard.
+// A payment is a correction of the tokens taken from a shard.
 type payment struct {
 	*correction
 	on *shard
@@ -32,8 +32,8 @@ type payment struct {
 
 func (*payment) came() int64 { return 0 }
 
-// isLike reports whether two payments may be added up: they correct the same lives, and none gives back a limit that
-// the other takes. Of a limit that was reset meanwhile, refunds are dropped and charges count. A sum would drop both.
+// isLike reports whether two payments may be added up: they correct the same lives, and no limit is refunded by one and charged by the
+// other. After a reset of a limit, refunds are dropped and charges count. A sum of the two would be wrong.
 func (p *payment) isLike(other *payment) bool {
 	return slices.Equal(p.lives, other.lives) && bucket.Alike(p.amounts, other.amounts)
 }
@@ -50,9 +50,9 @@ func (tk *levelTaker) write(ctx context.Context, c *claim) error {
 	return tk.takeAlone(ctx, c.level, c.to, c.place)
 }
 
-// writeTogether takes for waiters of equal limits. Each write serves the waiters whose demands fit into one shard, first come
-// first served. The others continue until they are served or fall short. An unknown outcome applies to the waiters whose amounts
-// the write had. So does a throttle, if the others fell short of what remained.
+// writeTogether takes for waiters with equal limits. Each write is for the waiters whose demands fit into one shard, in the order of their
+// arrival. The others continue until they are admitted or fall short. An unknown outcome applies to the waiters whose amounts the write
+// takes. So does a throttle, if the others have fallen short.
 func (tk *levelTaker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
 	var to levelReceipt
 	p := partyOf(waiters, &to)
@@ -77,5 +77,5 @@ func (tk *levelTaker) writeTogether(ctx context.Context, q *queue[*claim], waite
 	}
 }
 
-// undo implements [writer]: it gives back the tokens of a caller that gave up.
+// undo implements [writer]: it returns the tokens of a caller that gave up.
 func (tk *levelTaker) undo(ctx context.Context, c *claim) { tk.refunds.giveBack(ctx, c.to) }

@@ -16,8 +16,8 @@ type Memory struct {
 
 type bucketID struct{ entity, resource string }
 
-// A bucketCache is a cache of otter. It is an interface, so that packages above this one do not compile otter again.
-// Each of them instantiates a generic type in the fields of an Engine.
+// A bucketCache is a cache of otter. It is an interface, since every package that uses an Engine would otherwise compile the generic type
+// of otter again.
 type bucketCache interface {
 	GetIfPresent(id bucketID) (*Bucket, bool)
 	SetIfAbsent(id bucketID, b *Bucket) (*Bucket, bool)
@@ -39,8 +39,8 @@ func (m *Memory) Bucket(entity, resource string) *Bucket {
 	return b
 }
 
-// current returns the engine's present memory of a bucket. A receipt may be of one that the engine has forgotten since,
-// to make room, and perhaps seen again. Facts learned when the receipt is settled are then known to later requests.
+// current returns the engine's present memory of a bucket. A receipt may refer to an earlier memory that was evicted meanwhile. A
+// settlement stores what it learns in the present one, so that later requests know it.
 func (m *Memory) current(b *Bucket) *Bucket {
 	if !b.evicted.Load() {
 		return b
@@ -53,7 +53,7 @@ func (m *Memory) current(b *Bucket) *Bucket {
 	return known
 }
 
-// Forget makes the engine read a bucket again whose items were deleted.
+// Forget makes the engine read a bucket again after its items were deleted.
 func (m *Memory) Forget(entity, resource string) {
 	b, ok := m.cache.GetIfPresent(bucketID{entity, resource})
 	if !ok {
@@ -80,9 +80,9 @@ func (m *Memory) ResourcesOf(entity string) iter.Seq[string] {
 	}
 }
 
-// Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
+// Observe remembers the bucket's first item from an eventually consistent read, unless a later state is remembered.
 func (m *Memory) Observe(b *Bucket, item expr.Item) error { return m.items.glimpse(b, item) }
 
-// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
-// outdated. A caller who reads anyway can include the item.
+// Unseen returns the key of the bucket's first item if this process has no image of it, or one that is probably outdated. A caller that
+// reads anyway can include the item.
 func (m *Memory) Unseen(b *Bucket) (key store.Key, unseen bool) { return m.items.unseen(b) }

@@ -11,9 +11,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wire"
 )
 
-// A receipt can be written as data, and settled by another process. What the other process needs is in the data: the buckets, the
-// shards, the amounts of each limit, and the lives that these were taken from. The limits themselves are not. A correction uses the
-// parameters that the item has. The limits of a new item are read when the receipt is settled.
+// A receipt can be written as data, and settled by another process. The data has the buckets, the shards, the amounts of each limit, and
+// the lives that they were taken from. It does not have the parameters of limits: a correction uses the parameters of the item. If the item
+// is missing, the stored limits are read when the receipt is settled.
 
 // Write writes a receipt without its slots.
 func (r *Receipt) Write(w *wire.Writer) {
@@ -31,7 +31,7 @@ func (r *Receipt) Write(w *wire.Writer) {
 			w.Text(limits[j].Name)
 		}
 		parts := t.parts
-		if len(parts) == 0 { // more is charged to any shard
+		if len(parts) == 0 { // further charges may go to any shard
 			parts = []shardAmounts{*t.charged("")}
 		}
 		w.Int(int64(len(parts)))
@@ -41,7 +41,7 @@ func (r *Receipt) Write(w *wire.Writer) {
 	}
 }
 
-// write writes the part of a level receipt that is of a shard, or of any.
+// write writes the part of a level receipt for one shard, or for any.
 func (p *shardAmounts) write(w *wire.Writer) {
 	number := anyShard
 	if p.shard != nil {
@@ -75,14 +75,14 @@ func (p *shardAmounts) write(w *wire.Writer) {
 	}
 }
 
-// anyShard stands for the number of a shard in a part of no shard.
+// anyShard is the shard number of a part that may be charged to any shard.
 const anyShard int64 = -1
 
 // maxShard is the greatest number of a shard that a receipt may have.
 const maxShard = 1<<16 - 1
 
-// ReadReceipt reads a receipt that [Receipt.Write] has written. Check looks at the names of each bucket before they are used. It returns
-// false for data of another form.
+// ReadReceipt reads a receipt that [Receipt.Write] has written. The function check validates the names of each bucket before they are used.
+// ReadReceipt returns false for data in any other form.
 func (e *Engine) ReadReceipt(data *wire.Reader, check func(entity, resource string) error) (*Receipt, bool) {
 	r := new(Receipt)
 	for range data.Count() {
@@ -150,7 +150,7 @@ func (e *Engine) SettleRead(ctx context.Context, s *Settlement) error {
 	return e.settler.settleAll(ctx, s)
 }
 
-// findLimits gives the corrections of a receipt that was read from data the limits of their buckets.
+// findLimits reads the limits of the buckets of a receipt that was read from data, and sets them in its corrections.
 func (st *settler) findLimits(ctx context.Context, s *Settlement) error {
 	var group errgroup.Group
 	for i := range s.due {
@@ -166,7 +166,7 @@ func (st *settler) findLimits(ctx context.Context, s *Settlement) error {
 }
 
 // configured returns the amounts of limits that a new item would have. The limits of a receipt that was read from data may have been
-// deleted since.
+// deleted meanwhile.
 func (l *Limits) configured(amounts []bucket.Amount) []bucket.Amount {
 	has := func(a bucket.Amount) bool {
 		return slices.ContainsFunc(l.Config.Params, func(p bucket.Params) bool { return p.Name == a.Limit })

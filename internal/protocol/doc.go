@@ -1,7 +1,8 @@
-// Package protocol takes tokens from buckets that other processes use at the same time, and settles them. It knows the levels of a
-// request, the shards of a bucket, and the last images seen by this process. It does not know how limits are stored, or named to users.
+// Package protocol takes tokens from buckets that other processes use at the same time, and settles them. It handles the levels of a
+// request, the shards of a bucket, and the last images seen by this process. It does not know how limits are stored, or what users call
+// them.
 //
-// An [Engine] consists of parts. Each part knows those above it in this list:
+// An [Engine] consists of parts. Each part uses only the parts above it in this list:
 //
 //	core       the store, the options, the time (engine.go, clock.go)
 //	items      reads and writes single items, and remembers their images (image.go, shard.go)
@@ -22,6 +23,6 @@
 //
 // [Waits] lets callers sleep until the tokens that they took are available (wait.go), or until slots are free (slots_wait.go).
 //
-// Calls of the taker and of the settler share writes, by a queue for each bucket and each shard (queue.go). Calls that the store throttles
-// wait for a pace (pace.go). traffic.go estimates how often other processes write an item.
+// Calls of the taker and of the settler share writes, through a queue for each bucket and each shard (queue.go). Throttled calls wait for a
+// pace (pace.go). traffic.go estimates how often other processes write an item.
 package protocol

@@ -24,20 +24,20 @@ type Options struct {
 	SlotTime     func() (now time.Time, wrong time.Duration, known bool) // the clock for slots, and its greatest error; nil for Now
 	Freshness    func([]bucket.Params) int64                             // δ of a bucket, milliseconds
 	MaxShards    int
-	RejectionAge time.Duration // of the oldest image that a rejection may be decided from; 0 for none older than the request
-	WritesAtOnce int           // of one bucket, each of one caller, before others wait to share one; 0 for no sharing
-	Buckets      int           // that are remembered
+	RejectionAge time.Duration // of the oldest image that may reject a request; 0 if only images from after its arrival may
+	WritesAtOnce int           // the most writes of one bucket with one caller each; further callers wait to share a write; 0 for no sharing
+	Buckets      int           // the most that are remembered
 	Listing      bool          // items are entered into the index of their resource, see lister
-	MaxLead      time.Duration // of a refill stamp before it is set back
+	MaxLead      time.Duration // the most by which a refill stamp may be ahead before it is set back
 	Mixed        bool          // other clients write the buckets, see [bucket.Config]
 	Sleeper      Sleeper       // of callers that wait for tokens; nil for the clock of the machine
 	SettleLimit  time.Duration // of writes that outlive the caller's context
-	Epoch        *atomic.Int64 // shared by the engines that share a LimitSource
+	Epoch        *atomic.Int64 // shared by engines with the same LimitSource
 	Logger       *slog.Logger
 
-	// Resized is called for a bucket that this process has split or merged, with the growth of its number of items.
+	// Resized is called after this process has split or merged a bucket, with the change in its number of shards.
 	Resized func(ctx context.Context, entity, resource string, shards int)
-	// SlotsChanged is called when this process has taken, given back or lost slots; nil for none.
+	// SlotsChanged is called after this process has taken, released or lost slots; it may be nil.
 	SlotsChanged func(ctx context.Context, change SlotChange)
 }
 
@@ -45,26 +45,26 @@ type Options struct {
 type Limits struct {
 	Config  bucket.Config
 	Lineage layout.Lineage
-	Within  string // the resource that the resource of the bucket lies within, as stored; "" for none
-	Own     bool   // given by the request, without regard to stored limits
-	Epoch   int64  // when a consistent read of them began; 0 for a read that may be moments behind
+	Within  string // the stored wider resource of the bucket's resource; "" for none
+	Own     bool   // specified by the request, in place of stored limits
+	Epoch   int64  // when a consistent read of them began; 0 for an eventually consistent read
 	ReadAt  int64  // when the oldest part of them was read, epoch milliseconds
 	Detail  any    // for the LimitSource
 
-	Disabled bool // requests are refused, at any limits
+	Disabled bool // requests are rejected, whatever the limits
 
-	Repeat *Repeat // for the bucket's first item to repeat; nil for nothing
+	Repeat *Repeat // to be copied into the bucket's first item; nil for nothing
 }
 
-// A Repeat holds a process's reads of the store for an entity. The next writes that have room for it put it into the
-// bucket's first item, where the other processes of a fleet find it.
+// A Repeat has what a process has read for an entity from the store. Writes that have room for it copy it into the bucket's first item,
+// where the other processes of a fleet find it.
 type Repeat struct {
 	layout.Repeated
-	Until int64 // after that time another process has perhaps read later, epoch milliseconds
+	Until int64 // after that time, another process may have a later read, epoch milliseconds
 }
 
-// due returns the part for a write of an item to repeat at a time, nil for nothing. An item that would take more write
-// units repeats nothing.
+// due returns what a write of an item copies at a time, nil for nothing. It returns nil if the copy would make the item take more write
+// units.
 func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
 	if r == nil || s.Shard > 0 || now > r.Until || i.exists && !r.Fits(int(i.size)) {
 		return nil
@@ -74,25 +74,25 @@ func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
 
 // A LimitSource keeps the stored limits. It is safe for concurrent use.
 type LimitSource interface {
-	// For returns the limits of a bucket, from memory while they are fresh. It returns limits without any parameters where
-	// none are stored. It may read the bucket's first item in the same call, see [Memory.Unseen].
+	// For returns the limits of a bucket, from memory while they are fresh. If none are stored, it returns limits without parameters. It
+	// may read the bucket's first item in the same call, see [Memory.Unseen].
 	For(ctx context.Context, b *Bucket) (*Limits, error)
-	// After returns limits that were read after an epoch: if need be, it reads them again, consistently.
+	// After returns limits that were read after an epoch. If necessary, it reads them again, consistently.
 	After(ctx context.Context, b *Bucket, epoch int64) (*Limits, error)
 }
 
 // Counts are the counters of an engine.
 type Counts struct {
 	LostRaces   atomic.Uint64 // writes whose condition failed because another writer came first
-	Unreturned  atomic.Uint64 // takes of one level that could not be given back in the end, when another level fell short
-	StampsFixed atomic.Uint64 // refill stamps too far ahead that were set back
-	SlotsHeld   atomic.Int64  // slots that this process holds now
+	Unreturned  atomic.Uint64 // takes of one level that could not be returned after another level had fallen short
+	StampsFixed atomic.Uint64 // refill stamps that were too far ahead, and were set back
+	SlotsHeld   atomic.Int64  // slots that this process now holds
 	SlotsTaken  atomic.Uint64 // slots that it has taken
 	SlotsLost   atomic.Uint64 // slots that it has lost
-	Foreseen    atomic.Uint64 // requests taken that a shadow limit would have refused
+	Foreseen    atomic.Uint64 // admitted requests that a shadow limit would have rejected
 }
 
-// An Engine takes and settles. Each of its parts knows those before it, and none after it. It is safe for concurrent use.
+// An Engine takes tokens and settles them. Each of its parts uses only the parts before it. It is safe for concurrent use.
 type Engine struct {
 	background
 	*Counts
@@ -128,8 +128,8 @@ type core struct {
 	writes     *table.Sharing
 	ahead      atomic.Pointer[lead]
 	fixes      fixes
-	enabled    atomic.Int64 // epoch of the latest end of a switch that this process has made
-	stalls     atomic.Int64 // buckets of which no call was answered since one was throttled
+	enabled    atomic.Int64 // epoch at which this process last enabled a bucket
+	stalls     atomic.Int64 // buckets without an answered call since one was throttled
 }
 
 // New returns an engine.
@@ -173,22 +173,21 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Take takes the amounts of a request from all its levels, or from none, and notes them in an empty receipt. Its errors
-// are:
-//   - a [*RejectedError] when a limit falls short;
+// Take takes the amounts of a request from all its levels, or from none, and notes them in an empty receipt. Its errors are:
+//   - a [*RejectedError] if a limit falls short;
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot be decided;
-//   - a [*ClockError] when slots need the clock better than it is known;
-//   - a [*DisabledError] when an operator has disabled one of the levels;
+//   - a [*ClockError] if slots require a more accurate clock;
+//   - a [*DisabledError] if an operator has disabled one of the levels;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	return e.admitter.takeRequest(ctx, r, to)
 }
 
-// Enabled says that this process has ended a switch that refused requests. Images from before that no longer prove that it does.
+// Enabled notes that this process has enabled a disabled level. Earlier images no longer prove that requests are rejected.
 func (e *Engine) Enabled() { e.core.enabled.Store(e.core.NextEpoch()) }
 
-// NextEpoch returns a number greater than all that were drawn before. Epochs order the knowledge of a process. The
-// result of a call is as new as the epoch that was drawn before the call.
+// NextEpoch returns a number greater than all earlier ones. Epochs order what a process knows. The result of a call is as new as the epoch
+// that was drawn before the call.
 func (e *Engine) NextEpoch() int64 { return e.core.NextEpoch() }
 
 // Stored returns the stored limits of an entity and resource, or a [*NoLimitsError].
@@ -200,23 +199,22 @@ func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.
 	return limits.Config.Limits(), nil
 }
 
-// Undo gives back the tokens of a request that is not admitted after all. It outlives the caller's context, and a
-// failure is counted and logged.
+// Undo returns the tokens of a request that is not admitted after all. It outlives the caller's context. It counts and logs a failure.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {
 	e.admitter.returnAll(ctx, r.levels)
 }
 
-// GiveSlotsBack gives back the slots of a request that was admitted too late for its caller. Its tokens stay taken. GiveSlotsBack outlives
+// GiveSlotsBack releases the slots of a request that was admitted too late for its caller. The tokens stay taken. GiveSlotsBack outlives
 // the caller's context, and logs a failure.
 func (e *Engine) GiveSlotsBack(ctx context.Context, r *Receipt) {
 	e.slotKeeper.giveSlotsBack(ctx, r.Holds())
 }
 
-// Settle writes the due corrections, to every shard side by side, bounded by the context. A correction that provably
-// was not written stays due, and the next call writes it. The error joins the errors of all shards.
+// Settle writes the due corrections to all shards in parallel, bounded by the context. A correction that provably was not written stays
+// due, and the next call writes it. The error joins the errors of all shards.
 func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.settler.settleAll(ctx, s) }
 
-// Repay gives back the tokens due to a bucket immediately, and not in the background.
+// Repay returns the tokens that are due to a bucket immediately, rather than in the background.
 func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	b := e.Memory.Bucket(entity, resource)
 	if !b.pendingRefunds.owes.Load() {
@@ -225,33 +223,31 @@ func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
 	return e.refunds.returnDue(ctx, b)
 }
 
-// Status returns the state of the limits of an entity and resource, and with family the limits of its parents. It makes a
+// Status returns the state of the limits of an entity and resource. With family, it includes the limits of the parents. It makes a
 // consistent read of every shard, and writes nothing.
 func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
 	return e.judge.status(ctx, r, family)
 }
 
-// TimeUntil returns the state of the limits that a request takes from, with the wait of each. Before it reports a wait, it brings
-// the item in line with its configured limits, so that the wait is correct.
+// TimeUntil returns the state of the limits that a request takes from, with the wait for each. Before it reports a wait, it brings the item
+// in line with its configured limits, so that the wait is correct.
 func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	return e.judge.timeUntil(ctx, r)
 }
 
-// Statuses calls a function with the limits of each level of a receipt, as this process last saw them, with the amounts taken as
-// requested. The list is valid during the call. It makes no call of the store, and allocates nothing for a receipt of
-// one shard.
+// Statuses calls a function with the limits of each level of a receipt, as this process last saw them. The taken amounts are reported as
+// requested. The list is valid during the call. Statuses makes no call of the store, and allocates nothing for a receipt of one shard.
 func (e *Engine) Statuses(r *Receipt, report func(LevelStatus)) { e.judge.reportTaken(r, report) }
 
-// StatusesSince returns the limits of each bucket of a receipt, also of one that was read from data. It reads the buckets that were not
-// seen since an epoch.
+// StatusesSince returns the limits of each bucket of a receipt, which may have been read from data. It reads the buckets that were not seen
+// since an epoch.
 func (e *Engine) StatusesSince(ctx context.Context, r *Receipt, epoch int64) ([]LevelStatus, error) {
 	return e.judge.statusesSince(ctx, r, epoch)
 }
 
-// IsStrained reports whether a slow request has a reason other than a store that is away. Then it waits for the proof
-// of a rejection, or to share a write. The store recently throttled the key of the bucket or of a parent, or the bucket
-// was nearly exhausted when last seen, and has been seen since an epoch: others come first. It has no such reason once one
-// of its buckets is stalled, see [Engine.Stalled].
+// IsStrained reports whether a request is slow for a reason other than an outage: it waits for the proof of a rejection, or to share a
+// write. This is so if the store recently throttled the key of the bucket or of a parent. It is also so if the bucket was seen since an
+// epoch, and was nearly exhausted: then other requests come first. If one of the buckets is stalled, see [Engine.Stalled], neither applies.
 func (e *Engine) IsStrained(r *Request, since int64) (strained bool) {
 	if e.Stalled(r) != nil {
 		return false

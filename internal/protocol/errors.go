@@ -14,14 +14,14 @@ import (
 
 // Errors of an engine, other than the errors of the store.
 var (
-	// ErrContended says that other writers came first in every try. Nothing was written.
+	// ErrContended reports that other writers came first in every try. Nothing was written.
 	ErrContended = table.ErrContended
-	// ErrClosed says that the engine was closed.
+	// ErrClosed reports that the engine was closed.
 	ErrClosed = errors.New("engine closed")
 )
 
-// An UndecidedError says that the context of a request ended before it was decided, although the store answered: other writers were first, or
-// other requests of this process are still in the queue. Nothing was taken.
+// An UndecidedError reports that the context of a request ended before the request was decided, although the store answered: other writers
+// came first, or other requests of this process are still in the queue. Nothing was taken.
 type UndecidedError struct{ Err error }
 
 // Error says so.
@@ -32,24 +32,24 @@ func (e *UndecidedError) Error() string {
 // Unwrap returns the error of the context.
 func (e *UndecidedError) Unwrap() error { return e.Err }
 
-// A RejectedError says that a request was rejected: all of it, with nothing taken.
+// A RejectedError reports that a request was rejected. Nothing was taken.
 type RejectedError struct{ Levels []LevelStatus }
 
-// A LevelStatus is where the limits of one level of a request stand.
+// A LevelStatus has the state of the limits of one level of a request.
 type LevelStatus struct {
 	Entity, Resource string
-	Ancestor         int // how far the entity is above that of the request
-	Wider            int // how many resources wider than that of the request the resource is
+	Ancestor         int // how many parents the entity is above the request's own
+	Wider            int // how many steps the resource is wider than the request's own
 	Statuses         []bucket.Status
 }
 
-// Error says what happened; callers report the statuses.
+// Error describes what happened; callers report the statuses.
 func (e *RejectedError) Error() string { return "a limit falls short" }
 
-// A NoLimitsError says that no limits hold for an entity and resource.
+// A NoLimitsError reports that there are no limits for an entity and resource.
 type NoLimitsError struct {
 	Entity, Resource string
-	Asked            []string // the levels that were asked, as entity/resource; nil for that of the entity alone
+	Asked            []string // the levels that were checked, as entity/resource; nil if only the entity's own was
 }
 
 // Error names entity and resource.
@@ -57,18 +57,18 @@ func (e *NoLimitsError) Error() string {
 	return fmt.Sprintf("no limits for entity %q, resource %q", e.Entity, e.Resource)
 }
 
-// An UnknownLimitError says that a limit of a request is not configured.
+// An UnknownLimitError reports that a limit of a request is not configured.
 type UnknownLimitError struct {
 	Limit string
 	Known []bucket.Params
-	Asked []string // the levels that were asked, as entity/resource
-	Slots bool     // it is one of slots, which an operation on tokens does not know
+	Asked []string // the levels that were checked, as entity/resource
+	Slots bool     // it is a limit of slots, and the operation needs one of tokens
 }
 
 // Error names the limit.
 func (e *UnknownLimitError) Error() string { return fmt.Sprintf("limit %q is not configured", e.Limit) }
 
-// A DisabledError says that an operator has disabled a bucket. Nothing was taken.
+// A DisabledError reports that an operator has disabled a bucket. Nothing was taken.
 type DisabledError struct{ Entity, Resource string }
 
 // Error names the bucket.
@@ -76,7 +76,7 @@ func (e *DisabledError) Error() string {
 	return fmt.Sprintf("entity %q is disabled for resource %q", e.Entity, e.Resource)
 }
 
-// A DepthError says that an entity has too many ancestors.
+// A DepthError reports that an entity has too many ancestors.
 type DepthError struct{ Entity string }
 
 // Error names the entity.
@@ -84,9 +84,9 @@ func (e *DepthError) Error() string {
 	return fmt.Sprintf("entity %q has more than %d ancestors", e.Entity, MaxDepth-1)
 }
 
-// A WidthError says that a resource lies within too many others, or within itself.
+// A WidthError reports that a resource lies within too many others, or within itself.
 type WidthError struct {
-	Resources []string // each within the next one; the last one is one too many
+	Resources []string // each within the next; the last one exceeds the bound
 }
 
 // Error names the resources.
@@ -94,7 +94,7 @@ func (e *WidthError) Error() string {
 	return fmt.Sprintf("resource %q lies within itself or more than %d others: %s", e.Resources[0], MaxWidth-1, strings.Join(e.Resources, " within "))
 }
 
-// A LevelsError says that a request would be charged to too many buckets.
+// A LevelsError reports that a request would be charged to too many buckets.
 type LevelsError struct {
 	Entity, Resource string
 	Levels           int
@@ -105,7 +105,7 @@ func (e *LevelsError) Error() string {
 	return fmt.Sprintf("entity %q, resource %q: %d buckets of parents and wider resources, more than %d", e.Entity, e.Resource, e.Levels, MaxLevels)
 }
 
-// A CrowdedError says that an item would have more limits than fit a write.
+// A CrowdedError reports that an item would have more limits than fit into a write.
 type CrowdedError struct{ Entity, Resource string }
 
 // Error names the bucket.
@@ -115,16 +115,16 @@ func (e *CrowdedError) Error() string {
 
 // Outcomes that an engine handles itself.
 var (
-	errShort     = errors.New("a shard falls short")          // of the demand, as seen since the request came
-	errElsewhere = errors.New("this shard falls short")       // of those who came for it; another one may have what they ask for
-	errNoShard   = errors.New("no such shard")                // it was merged, or split: the lot has another one
-	errOutdated  = errors.New("the limits changed")           // so that the level has to be built again
-	errUnaligned = errors.New("the shards change together")   // they have other limits than the level, or open a session
+	errShort     = errors.New("a shard falls short")          // in an image from after the arrival of the request
+	errElsewhere = errors.New("this shard falls short")       // of the callers that chose it; another one may have enough
+	errNoShard   = errors.New("no such shard")                // it was merged or split: the lot belongs to another one
+	errOutdated  = errors.New("the limits changed")           // the level must be built again
+	errUnaligned = errors.New("the shards change together")   // their limits differ from the level's, or they open a session
 	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before
 )
 
-// Joined returns several errors as one, nil if there are none. Calls of several buckets that end because their caller has given up say so
-// once.
+// Joined returns several errors as one, nil if there are none. If calls of several buckets ended because their caller gave up, it reports
+// that once.
 func Joined(errs ...error) error {
 	var said []error
 	for _, err := range errs {
@@ -143,26 +143,25 @@ func IsUnknown(err error) bool {
 	return slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool { return e.Unknown })
 }
 
-// IsThrottled reports whether an error says that the store is asked too often.
+// IsThrottled reports whether an error is a throttle of the store.
 func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
 
-// isKeyThrottled reports whether an error says that the keys of a call have too many calls, or names no reason.
+// isKeyThrottled reports whether an error is a throttle of the keys of a call, or one without a reason.
 func isKeyThrottled(err error) bool {
 	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
 		return e.KeyThrottled() || e.Throttled && len(e.Throttles) == 0
 	})
 }
 
-// isHotKey reports whether an error says that the keys of a call are used too often, and names them as the reason.
+// isHotKey reports whether an error is a throttle that names the keys of the call as the reason.
 func isHotKey(err error) bool {
 	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), (*store.Error).KeyThrottled)
 }
 
-// isWriteThrottled reports whether an error says that the keys of a write are written too often. Nothing was written.
+// isWriteThrottled reports whether an error is a throttle of the keys of a write. Nothing was written.
 func isWriteThrottled(err error) bool { return isKeyWriteThrottled(err, false) }
 
-// isIndexThrottled reports whether an error blames keys of an index: they have too many writes. Nothing was written.
-// The keys are shared by many buckets.
+// isIndexThrottled reports whether an error is a throttle of keys of an index, which many buckets share. Nothing was written.
 func isIndexThrottled(err error) bool { return isKeyWriteThrottled(err, true) }
 
 func isKeyWriteThrottled(err error, index bool) bool {
@@ -171,7 +170,7 @@ func isKeyWriteThrottled(err error, index bool) bool {
 	})
 }
 
-// isOutage reports whether an error says that the store did not answer, or could not serve.
+// isOutage reports whether an error is an outage: the store did not answer, or failed.
 func isOutage(err error) bool {
 	switch store.OutcomeOf(err) {
 	case store.Throttled, store.Unavailable, store.Unknown:

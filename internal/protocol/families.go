@@ -25,9 +25,9 @@ type families struct {
 }
 
 // levels appends the levels of a request: the levels of its entity and, as long as entities cascade, of the parents. Each entity has one
-// for the resource of the request, and one for each wider resource that it has limits for. All levels but the first use their own stored
-// limits. A level is charged for those limits of the request that it has, and each limit must be one of some level: the entity itself
-// may have none.
+// level for the resource of the request, and one for each wider resource that it has limits for. All levels except the first use their own
+// stored limits. A level is charged for the limits that it has, and each limit of the request must exist on at least one level. The entity
+// itself may have none.
 func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) (_ []level, err error) {
 	if r.together != nil {
 		return fs.levelsTogether(ctx, r.together, began)
@@ -38,7 +38,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 			return nil, err
 		}
 	}
-	if err := checkKnown(r, found); err != nil { // limits as they were moments ago do not refuse a request
+	if err := checkKnown(r, found); err != nil { // slightly stale limits do not reject a request
 		if err := fs.reread(ctx, r, found); err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 	return found, nil
 }
 
-// reread reads the limits of levels without limits again, consistently, unless they were read so.
+// reread reads the limits of levels without limits again, consistently, unless they already come from a consistent read.
 func (fs *families) reread(ctx context.Context, r *Request, levels []level) error {
 	for i := range levels {
 		l := &levels[i]
@@ -104,12 +104,12 @@ func (fs *families) climb(ctx context.Context, r *Request, began int64, levels [
 	return levels, nil
 }
 
-// withAsked returns an error for a limit that no level has, with the levels that were asked: those without limits, too.
+// withAsked adds the checked levels, including levels without limits, to an error for a limit that no level has.
 func (fs *families) withAsked(ctx context.Context, _ *Request, levels []level, err error, began int64) error {
 	var asked []string
 	for i := range levels {
 		l := &levels[i]
-		if l.wider > 0 { // found below, with those that have no limits
+		if l.wider > 0 { // added below, together with resources without limits
 			continue
 		}
 		resource, limits := l.bucket.Resource, l.limits
@@ -136,9 +136,9 @@ func (fs *families) withAsked(ctx context.Context, _ *Request, levels []level, e
 	return err
 }
 
-// lineageBy returns the lineage of an entity by the levels of it, the first of which is for the resource of a request: whether the parent is
-// charged is said for that resource, and holds for the wider ones. A move takes effect if one of the entity's buckets shows it. The other
-// levels may know the former parent.
+// lineageBy returns the lineage of an entity from its levels. The first level, for the resource of the request, decides whether the parent
+// is charged, also for wider resources. A move takes effect as soon as one of the entity's buckets shows it, even if the other levels still
+// have the former parent.
 func lineageBy(levels []level) layout.Lineage {
 	lineage := levels[0].limits.Lineage
 	for i := range levels[1:] {
@@ -150,7 +150,7 @@ func lineageBy(levels []level) layout.Lineage {
 	return lineage
 }
 
-// checkKnown returns an error unless each limit of a request is one of a level.
+// checkKnown returns an error unless each limit of a request exists on a level.
 func checkKnown(r *Request, levels []level) error {
 	if len(levels[0].demand.Amounts) == len(r.Amounts) && !levels[0].limits.Config.IsEmpty() {
 		return nil
@@ -183,7 +183,7 @@ func unknown(r *Request, levels []level, limit string) error {
 	return &UnknownLimitError{Limit: limit, Known: known}
 }
 
-// appendMissing appends those limits to others that they lack.
+// appendMissing appends the limits that a list lacks.
 func appendMissing(known, more []bucket.Params) []bucket.Params {
 	for _, p := range more {
 		if !slices.ContainsFunc(known, func(k bucket.Params) bool { return k.Name == p.Name }) {
@@ -193,7 +193,7 @@ func appendMissing(known, more []bucket.Params) []bucket.Params {
 	return known
 }
 
-// alone returns the level of the entity for the resource of a request, without parents and wider resources.
+// alone returns only the level of the entity for the resource of a request, without parents and wider resources.
 func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level, error) {
 	levels := make([]level, 1)
 	err := fs.firstLevel(ctx, r, began, &levels[0])
@@ -203,7 +203,7 @@ func (fs *families) alone(ctx context.Context, r *Request, began int64) ([]level
 	return levels, err
 }
 
-// firstLevel makes an empty level that of the entity itself for the resource itself.
+// firstLevel fills an empty level as the first one: the level of the entity for the resource of the request.
 func (fs *families) firstLevel(ctx context.Context, r *Request, began int64, l *level) (err error) {
 	l.bucket, l.began = r.Bucket, began
 	if l.bucket == nil || l.bucket.evicted.Load() {
@@ -218,7 +218,7 @@ func (fs *families) firstLevel(ctx context.Context, r *Request, began int64, l *
 	return err
 }
 
-// level returns the level of a bucket that uses its stored limits, above those that are known.
+// level returns the level of a bucket with its stored limits, to be appended to the levels found so far.
 func (fs *families) level(ctx context.Context, r *Request, b *Bucket, known []level, charges *charges, began int64, at position) (level, error) {
 	limits, err := fs.storedLimits(ctx, b, began)
 	if err != nil {
@@ -234,8 +234,8 @@ func (fs *families) level(ctx context.Context, r *Request, b *Bucket, known []le
 	return level{bucket: b, limits: limits, demand: demand, began: began, position: at}, nil
 }
 
-// widen appends the levels of the wider resources to the last level, which is that of an entity for the resource of a
-// request. A resource that the entity has no limits for has no level.
+// widen appends the levels of the wider resources. The last level so far is the level of an entity for the resource of a request. A
+// resource gets no level if the entity has no limits for it.
 func (fs *families) widen(ctx context.Context, r *Request, levels []level, charges *charges, began int64) ([]level, error) {
 	within := levels[len(levels)-1].limits.Within
 	if within == "" {
@@ -260,9 +260,8 @@ func (fs *families) widen(ctx context.Context, r *Request, levels []level, charg
 	return levels, nil
 }
 
-// boundWait ends the wait of a request when a quota of any level resets: tokens of one period are not admitted
-// in another. A request that leaves a part of any limit to others takes nothing before it is there: those would wait
-// behind it.
+// boundWait ends the wait of a request when a quota of any level resets, since tokens of one period are not taken in another. A request
+// whose priority has a floor takes no tokens in advance: otherwise the callers that the floor protects would wait behind it.
 func (fs *families) boundWait(levels []level) {
 	longest := int64(0)
 	for i := range levels {
@@ -289,9 +288,9 @@ func (fs *families) boundWait(levels []level) {
 	}
 }
 
-// limitsOf returns the limits that hold for a request: its own, with the stored lineage and the stored wider resource, or the stored ones.
-// Only a consistent read shows that no limits are stored. Limits of a wider resource or of a parent suffice: whether they have some, the
-// other levels show.
+// limitsOf returns the limits that apply to a request: its own, with the stored lineage and the stored wider resource, or the stored
+// limits. Only a consistent read proves that no limits are stored. That is not an error if a wider resource or a parent may have some,
+// since the other levels show it.
 func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began int64) (*Limits, error) {
 	stored, err := fs.storedLimits(ctx, b, began)
 	switch {
@@ -306,7 +305,7 @@ func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request, began i
 		return &own, nil
 	case !stored.isDeadEnd():
 		return stored, nil
-	case stored.Epoch == 0: // by a read that may be moments behind
+	case stored.Epoch == 0: // from an eventually consistent read
 		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
 			return nil, err
 		}
@@ -333,7 +332,7 @@ func (l *Limits) slotNames() (named []bucket.Params) {
 	return named
 }
 
-// only returns the amounts of those limits that are configured.
+// only returns the amounts of limits that are configured.
 func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
 	first := 0
 	for first < len(amounts) && l.Config.Has(amounts[first].Limit) {

@@ -7,19 +7,19 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A shadow limit is evaluated like an enforced one: by the same images, shards, waits and priorities. If only shadow limits
-// reject a request, it is tried again, and those limits only count it. So a forecast is what the enforced limit would do, and a
-// request within the limit costs the same as with any other limit.
+// A shadow limit is evaluated like an enforced one: by the same images, shards, waits and priorities. If only shadow limits reject a
+// request, it is decided again, and those limits only count it. So a forecast is what the enforced limit would do, and a request within the
+// limit costs the same as with any other limit.
 
-// A forecast has the shadow limits that would refuse a request, each of a level.
+// A forecast has the shadow limits that would reject a request, each with its level.
 type forecast []shadowLimit
 
 type shadowLimit struct {
 	entity, resource, limit string
 }
 
-// add adds the shadow limits that alone have refused a request. It returns false for another failure, and if the forecast
-// has them all.
+// add adds the shadow limits of a rejection, if only shadow limits have rejected the request. It returns false for any other failure, and
+// if the forecast already has them all.
 func (f *forecast) add(failure error) bool {
 	var rejected *RejectedError
 	if !errors.As(failure, &rejected) {
@@ -44,7 +44,7 @@ func (f *forecast) add(failure error) bool {
 	return grown
 }
 
-// apply makes the levels of a request count what the limits of a forecast would refuse, if they are still shadow limits.
+// apply makes the levels of a request count what the limits of a forecast would reject, if they are still shadow limits.
 func (f forecast) apply(levels []level) {
 	if len(f) > 0 {
 		f.applyAll(levels)

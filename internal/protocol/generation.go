@@ -7,29 +7,28 @@ import (
 	"github.com/zlimit/zlimit-go/internal/hooks"
 )
 
-// An operator's change takes effect immediately if the items of a bucket are marked with a generation after the change was
-// stored. Every write requires the generation of the image that it was planned from. A process that meets a later one
-// first reads the stored limits consistently. It then plans by limits that were read after the change.
+// An operator's change takes effect immediately if the items of a bucket are marked with a generation after the change was stored. Every
+// write requires the generation of the image that it was planned from. A process that finds a later generation first reads the stored
+// limits consistently. So it then plans with limits that were read after the change.
 
 // A generation is the latest one that this process has seen in the items of a bucket.
 type generation struct {
-	at   int64      // of the stamp, epoch milliseconds
-	seen int64      // epoch when it was seen first
-	move parentMove // of the entity, the latest one that was seen
+	at   int64      // the value of the stamp, epoch milliseconds
+	seen int64      // epoch when it was first seen
+	move parentMove // the latest move of the entity that was seen
 }
 
-// A parentMove is one of an entity to another parent, which the items of its buckets show. Moves by this module stamp the
-// items, too.
+// A parentMove is a move of an entity to another parent, which the items of its buckets show. Moves by this module also stamp the items.
 type parentMove struct {
-	generation int64 // of the parent
-	seen       int64 // epoch when it was seen first
+	generation int64 // the generation of the parent
+	seen       int64 // epoch when it was first seen
 }
 
-// readAfter is the age from which on a generation needs no second read. Limits read so long after it, in milliseconds,
-// show the change, at any difference between the clocks of operator and reader.
+// readAfter is the age from which a generation needs no second read, milliseconds. Limits that were read so much later show the change,
+// whatever the difference between the clocks of operator and reader.
 const readAfter = 10_000
 
-// meet notes the generation of an image with notes.
+// meet notes the generation that an image shows.
 func (b *Bucket) meet(i *image) {
 	if i.Generation() == 0 && i.Moved() == 0 {
 		return
@@ -55,14 +54,14 @@ func (b *Bucket) meet(i *image) {
 	}
 }
 
-// outdates reports whether limits may have been read before the last change that an operator has made of a bucket.
+// outdates reports whether limits may have been read before an operator's last change of a bucket.
 func (b *Bucket) outdates(l *Limits) bool {
 	last := b.generation.Load()
 	return last != nil && (last.at > 0 && l.Epoch <= last.seen && l.ReadAt < last.at+readAfter || last.move.outdates(l))
 }
 
-// outdates reports whether limits may have been read before a move. A record may be older than the move that an item
-// shows, if another program has created the entity again.
+// outdates reports whether limits may have been read before a move. If another program has created the entity again, the record may be
+// older than the move that an item shows.
 func (m *parentMove) outdates(l *Limits) bool {
 	return l.Lineage.Generation < m.generation && l.Epoch <= m.seen
 }
@@ -70,8 +69,8 @@ func (m *parentMove) outdates(l *Limits) bool {
 // since returns the epoch after which limits must be read to show the change and the move.
 func (g *generation) since() int64 { return max(g.seen, g.move.seen) }
 
-// storedLimits returns the stored limits of a bucket, as they are after the last change that an operator has made of it. It returns a
-// [*DisabledError] where requests are refused, see also [hooks.Look]. An image that says so needs no limits.
+// storedLimits returns the stored limits of a bucket, after the last change by an operator. It returns a [*DisabledError] if requests are
+// rejected, see also [hooks.Look]. If an image shows that, no limits are needed.
 func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*Limits, error) {
 	if hooks.Looks(ctx) {
 		return fs.options.Source.After(ctx, b, began)
@@ -81,7 +80,7 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 	}
 	limits, err := fs.options.Source.For(ctx, b)
 	if err == nil && b.outdates(limits) {
-		if err := fs.looks.isDisabled(ctx, b, began); err != nil { // as the image says that came with the limits
+		if err := fs.looks.isDisabled(ctx, b, began); err != nil { // the image may have arrived with the limits
 			return nil, err
 		}
 		limits, err = fs.options.Source.After(ctx, b, b.generation.Load().since())
@@ -96,8 +95,8 @@ func (fs *families) storedLimits(ctx context.Context, b *Bucket, began int64) (*
 // After that time, the next request looks, so each process notices an enabled bucket with one read a second.
 const disabledFor = time.Second
 
-// unlessDisabled returns an image of a shard whose requests are served: the given one, or a later one. It returns a [*DisabledError] where
-// they are refused, also when the store cannot say whether they still are.
+// unlessDisabled returns an image of a shard that is not disabled: the given one, or a later one. It returns a [*DisabledError] if the
+// shard is disabled, and if the store does not answer whether it still is.
 func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began int64) (*image, error) {
 	if i == nil || !i.Disabled {
 		return i, nil
@@ -115,7 +114,7 @@ func (lk *looks) unlessDisabled(ctx context.Context, s *shard, i *image, began i
 	return nil, &DisabledError{s.Entity, s.Resource}
 }
 
-// isDisabled returns a [*DisabledError] where the first shard of a bucket refuses requests.
+// isDisabled returns a [*DisabledError] if the first shard of a bucket is disabled.
 func (lk *looks) isDisabled(ctx context.Context, b *Bucket, began int64) error {
 	first := b.first.image.Load()
 	if first == nil || !first.Disabled { // the usual case
@@ -125,7 +124,7 @@ func (lk *looks) isDisabled(ctx context.Context, b *Bucket, began int64) error {
 	return err
 }
 
-// refusesAny returns a [*DisabledError] where one of several levels refuses requests, before another one is taken from.
+// refusesAny returns a [*DisabledError] if one of several levels is disabled, so that nothing is taken from the others.
 func (lk *looks) refusesAny(ctx context.Context, levels []level) error {
 	for i := range levels {
 		if err := lk.isDisabled(ctx, levels[i].bucket, levels[i].began); err != nil {
@@ -135,7 +134,7 @@ func (lk *looks) refusesAny(ctx context.Context, levels []level) error {
 	return nil
 }
 
-// disabled returns a [*DisabledError] where one of the shards of a view refuses requests.
+// disabled returns a [*DisabledError] if one of the shards of a view is disabled.
 func (v *view) disabled(b *Bucket) error {
 	for _, s := range v.states {
 		if s.Disabled {

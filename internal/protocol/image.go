@@ -15,10 +15,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// items are an engine's operations on single items of buckets: it reads and writes them, and remembers their images.
+// items has the engine's operations on single items of buckets. It reads and writes items, and remembers their images.
 type items struct{ *core }
 
-// A Bucket is the memory of this process about the bucket of one entity and resource. It is safe for concurrent use.
+// A Bucket is what this process remembers about the bucket of one entity and resource. It is safe for concurrent use.
 type Bucket struct {
 	NS, Entity, Resource string
 
@@ -26,20 +26,20 @@ type Bucket struct {
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
 	first          *shard                    // shard 0, the only one of most buckets
-	shards         atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
+	shards         atomic.Pointer[[]*shard]  // by number, nil if nothing is known; replaced, never changed
 	growth         sync.Mutex                // guards the replacement
-	reading        atomic.Pointer[reading]   // of all shards, the last one; nil for none
+	reading        atomic.Pointer[reading]   // the last one of all shards; nil for none
 	queue          queue[*claim]             // of takes that share a write
-	uneven         atomic.Int64              // when shards could last not be made even, epoch milliseconds
-	aligned        atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
-	parted         atomic.Bool               // some shards may have former limits, though others are in line
-	aligning       atomic.Bool               // a goroutine of its own brings them in line
+	uneven         atomic.Int64              // when levelling the shards last failed, epoch milliseconds
+	aligned        atomic.Pointer[alignment] // the last one of all shards to limits of a request; nil for none
+	parted         atomic.Bool               // some shards may have former limits, although others are in line
+	aligning       atomic.Bool               // a background goroutine brings them in line
 	pace           pace                      // of looks
 	stall          stall                     // while the store throttles every call
 	tended         tended                    // slots that this process holds
-	line           slotLine                  // of callers that wait for more of them
-	asleep         sleepers                  // callers that sleep until their tokens are there
-	pendingRefunds pendingRefunds            // tokens still to be given back, of requests that were not admitted
+	line           slotLine                  // of callers that wait for slots
+	asleep         sleepers                  // callers that sleep until their tokens are available
+	pendingRefunds pendingRefunds            // tokens of requests that were not admitted, still to be returned
 
 	following  atomic.Pointer[following]  // of stamps that were ahead of the clock of this process; nil for none
 	generation atomic.Pointer[generation] // of the last change by an operator; nil for none
@@ -47,8 +47,7 @@ type Bucket struct {
 	evicted atomic.Bool // the engine has forgotten it
 }
 
-// A shard is the memory of this process about one item of a bucket. Most buckets have one. It is safe for concurrent
-// use.
+// A shard is what this process remembers about one item of a bucket. Most buckets have one. It is safe for concurrent use.
 type shard struct {
 	layout.BucketKey
 	bucket *Bucket
@@ -56,17 +55,17 @@ type shard struct {
 	reader layout.BucketReader
 	lives  atomic.Pointer[lives] // of the limits of a recent image; nil at first
 	queue  queue[*payment]       // of settlements that share a write
-	takes  *queue[*claim]        // of takes that share a write to this shard; nil for the first one, which has that of the bucket
+	takes  *queue[*claim]        // of takes that share a write to this shard; nil for shard 0, which uses the queue of the bucket
 
-	image     atomic.Pointer[image]        // the item as last seen; nil when never
+	image     atomic.Pointer[image]        // the item as last seen; nil if never seen
 	looking   atomic.Pointer[table.Shared] // the look that is under way; nil for none
 	turn      chan struct{}                // holds a token while a goroutine moves the refill stamp
-	turnAt    atomic.Int64                 // when it was taken, nanoseconds since the engine was made; 0 where that is not known yet
+	turnAt    atomic.Int64                 // when the turn began, nanoseconds since the engine was made; 0 if not known yet
 	resizing  atomic.Bool                  // a split or merge is under way
 	listing   atomic.Bool                  // it waits to be entered into an index
 	throttled throttleCount
 	traffic   traffic
-	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
+	rateBase  atomic.Pointer[image] // an earlier image, from which the rate of writes is measured
 	wrote     atomic.Int64          // the refill stamp that this process last wrote, epoch milliseconds
 	stamped   atomic.Pointer[image] // left by this process's last write that moved the refill stamp; nil for none
 }
@@ -77,8 +76,7 @@ type image struct {
 	exists bool
 	listed bool  // the item is in the index of its resource, as all are on stores without such a limit
 	size   int32 // bytes, where keys have a limited write rate
-	// sameSince is the epoch of an earlier look: since then the item is known to have this count of shards, or to be
-	// missing; 0 for neither.
+	// sameSince is the epoch of the earliest look that showed the same count of shards, or the item as missing; 0 for none.
 	sameSince int64
 	seenAt    int64 // epoch milliseconds
 	call            // that returned it
@@ -87,7 +85,7 @@ type image struct {
 	limitSpace [3]bucket.Limit // enough for two limits and the count of writes
 }
 
-// A call of the store shows items as they were after it began. The zero value is a read that may be moments behind.
+// A call of the store shows items as they were after it began. The zero value is an eventually consistent read.
 type call struct {
 	asked   int64 // epoch before the call
 	askedAt int64 // epoch milliseconds
@@ -95,8 +93,7 @@ type call struct {
 
 func (c *core) newCall() call { return call{asked: c.NextEpoch(), askedAt: c.now()} }
 
-// over returns when a call that has just returned was over, in epoch milliseconds. A store that answers immediately takes no
-// time.
+// over returns when a call that has just returned ended, in epoch milliseconds. A call of a store that answers immediately takes no time.
 func (c *core) over(by call) int64 {
 	if by.asked > 0 && c.table.Immediate() {
 		return by.askedAt
@@ -125,7 +122,7 @@ func (b *Bucket) newShard(number int) *shard {
 	return s
 }
 
-// shard returns the shard of a number, which may not exist.
+// shard returns the shard with a number. The item may not exist.
 func (b *Bucket) shard(number int) *shard {
 	if number == 0 {
 		return b.first
@@ -133,7 +130,7 @@ func (b *Bucket) shard(number int) *shard {
 	return b.later(number)
 }
 
-// later is [Bucket.shard] for another one than the first.
+// later is [Bucket.shard] for any shard except shard 0.
 func (b *Bucket) later(number int) *shard {
 	if s := b.known(number); s != nil {
 		return s
@@ -141,7 +138,7 @@ func (b *Bucket) later(number int) *shard {
 	return b.grow(number)
 }
 
-// grow adds the shard of a number, unless another goroutine has added it.
+// grow adds the shard with a number, unless another goroutine has added it.
 func (b *Bucket) grow(number int) *shard {
 	b.growth.Lock()
 	defer b.growth.Unlock()
@@ -156,7 +153,7 @@ func (b *Bucket) grow(number int) *shard {
 	return next[number]
 }
 
-// known returns the shard of a number, nil when nothing is known of it.
+// known returns the shard with a number, nil if nothing is known of it.
 func (b *Bucket) known(number int) *shard {
 	if known := *b.shards.Load(); number < len(known) {
 		return known[number]
@@ -188,7 +185,7 @@ func (it *items) decode(s *shard, item expr.Item, forms *expr.Forms, by call) (*
 	next.exists, next.State, next.sameSince = true, state, next.arrived
 	for i := range next.Slots() {
 		if of := &next.Slots()[i]; of.Claimant == it.claimant() {
-			of.Claimed = 0 // for others than this process
+			of.Claimed = 0 // a claim of another process
 		}
 	}
 	next.Stands = it.hasFixed(s)
@@ -210,13 +207,12 @@ func (it *items) decode(s *shard, item expr.Item, forms *expr.Forms, by call) (*
 	return next, nil
 }
 
-// observe remembers the item that a write returned, and returns its image. After a failed condition it returns a later
-// image that came meanwhile. The image before the call, known, counts as the earlier one in any case. An item that was
-// deleted and created again counts its writes from 0.
+// observe remembers the item that a write returned, and returns its image. After a failed condition, it returns a later image if one has
+// arrived meanwhile. It treats known, the image from before the call, as the earlier one in any case: an item that was deleted and created
+// again counts its writes from 0.
 //
-// An applied write is done, with any returned item; a write with a failed condition is not. Where the returned item
-// cannot be read, nothing is known of the shard any more, and the image is nil. A caller that needs the item reads it,
-// and fails if it still cannot be read.
+// Whether the write was applied does not depend on the returned item. If that item is unreadable, the image is nil, and nothing is known of
+// the shard any more. A caller that needs the item reads it, and fails if it is still unreadable.
 func (it *items) observe(s *shard, r *store.Result, by call, known *image) *image {
 	next, err := it.decode(s, r.Item, r.Forms, by)
 	if err != nil || r.Applied && r.Item == nil {
@@ -231,7 +227,7 @@ func (it *items) observe(s *shard, r *store.Result, by call, known *image) *imag
 	return next
 }
 
-// follow notes how an image relates to the one known before the call for it.
+// follow notes how an image relates to the image that was known before its call.
 func (i *image) follow(known *image) {
 	switch {
 	case known == nil || known.exists != i.exists:
@@ -242,7 +238,7 @@ func (i *image) follow(known *image) {
 	}
 }
 
-// livesOf returns the lives of the limits of an image of the shard: one list for all images with the same.
+// livesOf returns the lives of the limits of an image of the shard. Images with the same lives share one list.
 func (s *shard) livesOf(i *image) *lives {
 	known := s.lives.Load()
 	if known != nil && known.shape != nil && known.shape == i.EvenShape() {
@@ -256,16 +252,16 @@ func (s *shard) livesOf(i *image) *lives {
 	return next
 }
 
-// isLost reports whether a missing shard was missing twice since its origin has the count by which it is there. The look
-// before may be older than the split that made the shard.
+// isLost reports whether two looks found the shard missing since its origin has the count of shards by which it must exist. One look does
+// not suffice: it may be older than the split that creates the shard.
 func (i *image) isLost(origin *image) bool {
 	return !i.exists && i.sameSince > 0 && origin != nil && (!origin.exists || i.sameSince > origin.sameSince)
 }
 
-// remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's
-// after the call for the earlier one began, whenever its own call began. It is then remembered with the time of the
-// later call. An item that arrived after the call for it to be missing began may have been created in between, and stays. Writes of a
-// bucket that was split go to more keys, and at a faster pace.
+// remember keeps an image or the remembered one, whichever shows the later state, and returns it. If the call of the earlier state began
+// later, the later state was current after that call began as well, and gets its time. If a call found the item missing, and an image of
+// the item arrived after that call began, the item may have been created in between, and the image stays. After a split, writes go to more
+// keys, so the pace of the bucket's writes rises.
 func (it *items) remember(s *shard, next, known *image) *image {
 	s.bucket.stall.answered(it.core)
 	for {
@@ -291,7 +287,7 @@ func (it *items) remember(s *shard, next, known *image) *image {
 	}
 }
 
-// state returns the state of the item, nil when there is none.
+// state returns the state of the item, nil if there is none.
 func (i *image) state() *bucket.State {
 	if i == nil || !i.exists {
 		return nil
@@ -299,15 +295,15 @@ func (i *image) state() *bucket.State {
 	return &i.State
 }
 
-// timeAt returns the time for decisions about an item at a time of this process: the time of a clock that is ahead, or of a later
-// stamp.
+// timeAt returns the time for decisions about an item, given the present time of this process: the time of a clock that it follows, or a
+// later stamp.
 func (i *image) timeAt(now int64) int64 { return max(now+i.Ahead(), i.RefilledAt) }
 
-// units returns the write units of a write of the item.
+// units returns the write units that a write of the item takes.
 func (i *image) units() float64 { return math.Ceil(float64(max(i.size, 1)) / 1024) }
 
-// newer reports whether an image shows a later state of the same item than another. It compares the count of writes,
-// which every write of this program raises. Then it compares the refill stamp, which other programs move.
+// newer reports whether an image shows a later state of the same item than another. It compares the counts of writes, which every write of
+// this program raises, and then the refill stamps, which other programs move.
 func (i *image) newer(than *image) bool {
 	if more := i.Writes() - than.Writes(); more != 0 {
 		return more > 0
@@ -315,10 +311,9 @@ func (i *image) newer(than *image) bool {
 	return i.RefilledAt > than.RefilledAt
 }
 
-// follows reports whether an image shows a later state than another, of the same item or of the one that took its
-// place. An item that is created again counts its writes from 0 and has a later stamp than its predecessor, so the stamp
-// decides. A stamp set back does not follow: a write of it is lost once. The clock that wrote the stamp before was far
-// ahead.
+// follows reports whether an image shows a later state than another, of the same item or of the item that replaced it. An item that is
+// created again counts its writes from 0, and has a later stamp than its predecessor, so the stamp decides. A stamp that was set back,
+// since the clock that wrote it was far ahead, does not follow. The next write then loses a race, once.
 func (i *image) follows(than *image) bool {
 	if i.RefilledAt != than.RefilledAt {
 		return i.RefilledAt > than.RefilledAt
@@ -329,8 +324,7 @@ func (i *image) follows(than *image) bool {
 // since reports whether a call shows items after an epoch.
 func (c call) since(epoch int64) bool { return c.asked > epoch }
 
-// count returns the number of shards that the bucket is split into at a shard, as last seen. It is 0 when the shard
-// was not seen or does not exist.
+// count returns the count of shards that a shard was last seen with. It is 0 if the shard was not seen or does not exist.
 func (s *shard) count() int {
 	if i := s.image.Load(); i != nil && i.exists {
 		return i.Count()
@@ -341,7 +335,7 @@ func (s *shard) count() int {
 // isSplit reports whether the bucket has more than one shard, as last seen.
 func (b *Bucket) isSplit() bool { return b.shardCount() > 1 }
 
-// shardCount returns the number of shards that the first one was last seen to be one of.
+// shardCount returns the count of shards that shard 0 was last seen with.
 func (b *Bucket) shardCount() int {
 	if i := b.first.image.Load(); i != nil && i.exists {
 		return i.Count()
@@ -349,8 +343,8 @@ func (b *Bucket) shardCount() int {
 	return 1
 }
 
-// walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are
-// the first one, and in turn the shards that images mention. Images of other shards, which were merged, do not count.
+// walk calls fn for each shard of the bucket with its image, which is nil if the shard was not seen. It starts with shard 0, and continues
+// with the shards that images imply. Other remembered shards were merged, and do not count.
 func (b *Bucket) walk(imageOf func(*shard) *image, fn func(*shard, *image)) {
 	var space [32]int
 	numbers := append(space[:0], 0)
@@ -370,8 +364,7 @@ func (b *Bucket) arrivedSince(epoch int64) (arrived bool) {
 	return arrived
 }
 
-// states appends the shards of the bucket as last seen, and reports whether all of them were seen. It leaves out shards
-// that do not exist.
+// states appends the shards of the bucket as last seen, and reports whether all of them were seen. It omits shards that do not exist.
 func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bool) {
 	complete = true
 	if first := b.shard(0).image.Load(); first == nil || first.Count() == 1 { // no closure for the most frequent case
@@ -389,11 +382,11 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 	return to, complete
 }
 
-// noTurn ends nothing: the write takes no turn.
+// noTurn is the end of a turn for a write that takes none.
 func noTurn() {}
 
-// maxTurn bounds how long a goroutine has its turn alone, since its network may delay it. After that, waiting and later
-// goroutines continue without a turn. If calls usually take longer, that duration is the bound.
+// maxTurn bounds how long one goroutine excludes the others, since its network may delay it. After that, waiting and later goroutines
+// continue without a turn. If calls usually take longer, their usual duration is the bound.
 const maxTurn = 100 * time.Millisecond
 
 // enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
@@ -405,7 +398,7 @@ func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) 
 	}
 	var timer *time.Timer
 	for {
-		rest := max(maxTurn, it.writes.Usual()) // of the present turn
+		rest := max(maxTurn, it.writes.Usual()) // until the present turn ends
 		if at := s.turnAt.Load(); at > 0 {
 			rest -= it.sinceStart() - time.Duration(at)
 		}
@@ -428,7 +421,7 @@ func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) 
 	}
 }
 
-// inTurn notes that a goroutine has its turn, and returns the function to end it.
+// inTurn notes that a goroutine has the turn, and returns the function that ends the turn.
 func (it *items) inTurn(s *shard) (leave func()) {
 	s.turnAt.Store(max(int64(it.sinceStart()), 1))
 	return func() {
@@ -437,8 +430,8 @@ func (it *items) inTurn(s *shard) (leave func()) {
 	}
 }
 
-// keep returns the config that keeps an item as it is: settling leaves its limits alone. An item that expires is kept
-// until it would be full: before, it must not be taken for a new, full one.
+// keep returns a config that leaves the limits of an item unchanged, as settling does. An item that expires is kept until it would be full,
+// since the new item would start full.
 func (it *items) keep(s *bucket.State) *bucket.Config {
 	c := s.Own()
 	c.Lead, c.Freshness = it.options.MaxLead.Milliseconds(), it.options.Freshness(c.Params)

@@ -12,39 +12,38 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A level is a bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It has
-// the amounts for that bucket, and the limits. A level is never changed: when a part of one turns out to be outdated,
-// all levels are built again.
+// A level is one bucket of a request: of its entity or of one of the parents, for its resource or for a wider one. It has the amounts for
+// that bucket, and the limits. A level is never changed: if it turns out to be outdated, all levels are built again.
 type level struct {
 	bucket   *Bucket
 	limits   *Limits
 	demand   bucket.Demand
-	began    int64           // epoch when the request came
-	rooms    int             // how often the request has found room that others took before it
-	at       int64           // when the request came, epoch milliseconds: it is judged by that reading
-	came     arrival         // of a request that waits
-	patience int64           // how long it waits from then on, milliseconds
-	idle     bool            // nothing is taken of it
-	first    bool            // it is taken from before those that are not
-	kept     []bucket.Amount // slots that the line of the bucket keeps for its first caller from this one
-	work     *work           // the memory of the request; nil for one of several levels, for slots, and once a shared write has the level
+	began    int64           // epoch when the request arrived
+	rooms    int             // how often the request has found room that others then took
+	at       int64           // when the request arrived, epoch milliseconds: the reading by which it is decided
+	came     arrival         // of a waiting request
+	patience int64           // how long it waits from its arrival, milliseconds
+	idle     bool            // nothing is taken from it
+	first    bool            // it goes before the levels without this flag
+	kept     []bucket.Amount // slots that are kept from this caller for the first one in line
+	work     *work           // reusable memory; nil for several levels, for slots, and after a shared write has the level
 	position
 }
 
-// begin notes when the request of a new level came, and how often it has found room that others took.
+// begin notes when the request of a new level arrived, and how often it has found room that others took.
 func (l *level) begin(rooms int, came arrival) {
 	l.demand.At = came.at
 	l.rooms, l.at, l.came, l.patience = rooms, came.at, came, l.demand.Wait
 	l.idle = l.demand.Empty() && len(l.demand.Slots()) == 0
 }
 
-// A position says where a level stands beside the first one of its request.
+// A position is where a level stands relative to the first level of its request.
 type position struct {
-	ancestor int8 // how far the entity is above that of the request
-	wider    int8 // how many resources wider than that of the request the resource is
+	ancestor int8 // how many parents the entity is above the request's own
+	wider    int8 // how many steps the resource is wider than the request's own
 }
 
-// A levelTaker takes what one level asks, for one caller or for several who share a write.
+// A levelTaker takes the demand of one level, for one caller or for several callers that share a write.
 type levelTaker struct {
 	*core
 	items   *items
@@ -58,9 +57,9 @@ type levelTaker struct {
 	shared  sharing[*claim]
 }
 
-// take takes the demand of one level, alone or together with other callers. It returns errShort if the level falls short, as seen
-// since the request arrived or within the age of a rejection from memory. If other processes write the bucket often, a throttled
-// write is retried at the pace of the bucket's writes. If tokens that are still to be returned make up for the shortage, they are
+// take takes the demand of one level, in a separate or a shared write. It returns errShort if the level falls short, in an image from after
+// the request's arrival or of the age that a rejection from memory allows. If other processes write the bucket often, a throttled write is
+// retried at the pace of the bucket's writes. If tokens of the bucket that are still to be returned would cover the shortage, they are
 // returned first.
 func (tk *levelTaker) take(ctx context.Context, l *level, to *levelReceipt) error {
 	if l.demand.Empty() {
@@ -80,7 +79,7 @@ func (tk *levelTaker) take(ctx context.Context, l *level, to *levelReceipt) erro
 	return tk.takePatiently(ctx, l, to)
 }
 
-// held returns the demand of a level, with the tokens still to be given back to its bucket.
+// held returns the demand of a level, and the tokens still to be returned to its bucket.
 func (l *level) held() *bucket.Demand {
 	if !l.bucket.pendingRefunds.owes.Load() {
 		return &l.demand
@@ -88,8 +87,8 @@ func (l *level) held() *bucket.Demand {
 	return l.demand.Holding(l.bucket.pendingRefunds.amounts())
 }
 
-// takePatiently takes the demand of a level, and waits where the store throttles it. A lasting throttle is no outage if
-// the store names the key as its reason, and others take the little that flows in.
+// takePatiently takes the demand of a level, and waits while the store throttles it. A lasting throttle is not an outage if the store names
+// the key as the reason, and others take the little refill there is.
 func (tk *levelTaker) takePatiently(ctx context.Context, l *level, to *levelReceipt) error {
 	for again := 0; ; again++ {
 		at := tk.place(l, again > 0)
@@ -103,8 +102,8 @@ func (tk *levelTaker) takePatiently(ctx context.Context, l *level, to *levelRece
 	}
 }
 
-// takePlaced takes the demand of a level from the place that was chosen for it, and waits where the store throttles it. It returns
-// errElsewhere if the request is to choose again.
+// takePlaced takes the demand of a level from its chosen place, and waits while the store throttles it. It returns errElsewhere if the
+// request should choose again.
 func (tk *levelTaker) takePlaced(ctx context.Context, l *level, to *levelReceipt, at place) error {
 	if at.usedUp {
 		pending := &l.bucket.shard(0).traffic.pending
@@ -125,10 +124,10 @@ func (tk *levelTaker) takePlaced(ctx context.Context, l *level, to *levelReceipt
 	return err
 }
 
-// isExhausted reports whether a bucket that is sought is scarce.
+// isExhausted reports whether a bucket is scarce, and may itself cause the throttles of its key.
 func (tk *levelTaker) isExhausted(l *level) bool { return tk.isScarce(l) && tk.isSought(l.bucket) }
 
-// isScarce reports whether the shards of a bucket had tokens for a few requests each when they were last seen.
+// isScarce reports whether the shards of a bucket, as last seen, had tokens for only a few requests each, on average.
 func (tk *levelTaker) isScarce(l *level) bool {
 	shards, room := int64(0), int64(0)
 	l.bucket.walk((*shard).last, func(_ *shard, i *image) {
@@ -140,8 +139,8 @@ func (tk *levelTaker) isScarce(l *level) bool {
 	return room < shards*crowdCallers
 }
 
-// takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
-// takes no call does not wait for the turn of one.
+// takeInTurn takes the demand of a level by a separate write, or by a write that other callers share. A rejection from memory waits for no
+// write.
 func (tk *levelTaker) takeInTurn(ctx context.Context, l *level, to *levelReceipt, at place) error {
 	q := &l.bucket.queue
 	if at.shard != nil && at.shard.takes != nil {
@@ -154,23 +153,23 @@ func (tk *levelTaker) takeInTurn(ctx context.Context, l *level, to *levelReceipt
 	if q.pace.isClosed(tk.core) && tk.judge.isShort(l) {
 		return errShort
 	}
-	if l.work != nil { // a caller that gives up leaves the level to the write
+	if l.work != nil { // the write still uses the level if the caller gives up
 		l.work.kept, l.work = true, nil
 	}
 	return tk.shared.await(ctx, q, &claim{l, to, at})
 }
 
-// A work is the memory of a request: of its level, if it has one, and of a write of its own. It is reused.
+// A work is the reusable memory of a request: for its level if it has only one, and for a separate write.
 type work struct {
 	levels *[1]level
-	kept   bool // the levels are: a shared write may refer to them after the request
+	kept   bool // the levels are not reused: a shared write may refer to them after the request
 	party  party
 	plan   bucket.Plan
 }
 
 var works = sync.Pool{New: func() any { return &work{levels: new([1]level)} }}
 
-// recycle allows later requests to use the memory.
+// recycle makes the memory available to later requests.
 func (w *work) recycle() {
 	if w.kept {
 		w.levels, w.kept = new([1]level), false
@@ -200,7 +199,7 @@ func (tk *levelTaker) takeAlone(ctx context.Context, l *level, to *levelReceipt,
 	return err
 }
 
-// takeDirect takes for a party by one write, and notes how the store takes the writes of the bucket.
+// takeDirect takes for a party by one write, and notes whether the store throttled it.
 func (tk *levelTaker) takeDirect(ctx context.Context, p *party) error {
 	began := time.Duration(0)
 	if tk.options.WritesAtOnce > 0 && !tk.table.Immediate() {
@@ -214,10 +213,10 @@ func (tk *levelTaker) takeDirect(ctx context.Context, p *party) error {
 	return err
 }
 
-// takeAnywhere takes for a party from a shard drawn at random, or from several if that one falls short. A shard that turns out to
-// be split serves only its part of the lots, as if the party had known of the split. Otherwise all processes that know fewer
-// shards would use the first one. A party that has taken from a shard continues there, unless another one has more: its image shows
-// without a call whether the others fall short.
+// takeAnywhere takes for a party from a shard drawn at random, or from several shards if that one falls short. If the shard turns out to be
+// split, the lot decides which part of it to use, as if the party had known of the split. Otherwise all processes that know fewer shards
+// would use the first one. A party that has taken from a shard continues there, unless another shard has more: the image shows without a
+// call whether the remaining callers fall short.
 func (tk *levelTaker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
 		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
@@ -249,9 +248,9 @@ func (tk *levelTaker) takeAnywhere(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// evenShard returns the shard that a party takes from: the one that it has chosen, and otherwise the one that it last took from, or that of
-// its lot. Another one that has more takes its place for callers that wait, in a bucket that is used up, and for a small demand that would
-// leave the shards uneven. A large demand is taken from all shards then, and is done.
+// evenShard returns the shard that a party takes from: the one that it last took from, or else the chosen one, or else one drawn at random.
+// If a second drawn shard has more, that one is used instead for waiting callers, in a used-up bucket, and for a small demand that would
+// leave the shards uneven. A large demand that would leave them uneven is taken from all shards; evenShard then returns done.
 func (tk *levelTaker) evenShard(ctx context.Context, p *party) (s *shard, done bool, err error) {
 	s, p.last = p.last, nil
 	if s == nil {
@@ -271,7 +270,8 @@ func (tk *levelTaker) evenShard(ctx context.Context, p *party) (s *shard, done b
 	return s, done, err
 }
 
-// roomier returns a shard, or another one that is drawn if that has more, as both were last seen. So the shards stay even without a call.
+// roomier draws a second shard, and returns the one of the two that has more, as both were last seen. So the shards stay even without a
+// call.
 func (tk *levelTaker) roomier(p *party, s *shard) *shard {
 	var lot lot
 	other := tk.items.draw(p.bucket, &lot)
@@ -287,13 +287,13 @@ func (tk *levelTaker) roomier(p *party, s *shard) *shard {
 	return s
 }
 
-// choosesAgain reports whether those who fall short of a shard choose another place: all who have chosen it, and those who share a write in a
-// split bucket that turns out to be used up.
+// choosesAgain reports whether callers choose another place after a shard fell short: if they had chosen the shard, and if they share a
+// write in a split bucket that turns out to be used up.
 func (p *party) choosesAgain() bool {
 	return p.bucket.isSplit() && !p.place.whole && (p.place.shard != nil || len(p.waiters) > 0 && p.bucket.isUsedUp())
 }
 
-// redraws draws another shard for a party that found one short, if two such shards decide that it falls short.
+// redraws draws another shard for a party after one fell short, if two short shards suffice to reject it.
 func (tk *levelTaker) redraws(p *party) bool {
 	if !tk.goesByShare(p) {
 		return false
@@ -302,20 +302,19 @@ func (tk *levelTaker) redraws(p *party) bool {
 	return true
 }
 
-// takeFromAll is takeFromShards for a party that one shard falls short of, or whose shard is not in line with the others.
+// takeFromAll is takeFromShards for a party after one shard fell short, or was found out of line with the others.
 func (tk *levelTaker) takeFromAll(ctx context.Context, p *party, unaligned bool) error {
 	err := tk.takeFromShards(ctx, p)
 	if unaligned && err != nil && !errors.Is(err, errShort) {
 		tk.aligner.part(ctx, p.level, err)
 	}
 	if IsThrottled(err) && (tk.isStrained(p.bucket) || tk.isSought(p.bucket)) && p.isSmall() {
-		return p.proof() // requests for the bucket keep its keys throttled: that is no outage
+		return p.proof() // the requests for the bucket throttle its keys: that is no outage
 	}
 	return err
 }
 
-// maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails,
-// since the images of them are outdated.
+// maxDraws bounds how often a shard is drawn to find a second one. If none is found, the images are outdated, and all shards are read.
 const maxDraws = 8
 
 // isStrained reports whether the store recently throttled looks at a bucket, or requests that write it.
@@ -323,21 +322,20 @@ func (c *core) isStrained(b *Bucket) bool {
 	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
 }
 
-// enoughRooms is how often a request may find room that others then take, until shards that fall short reject it. Each time, a
-// request of several levels charges the other levels and returns the tokens.
+// enoughRooms is how often a request may find room that others then take, before one or two short shards suffice to reject it. Each such
+// try of a request with several levels charges the other levels, and returns the tokens.
 const enoughRooms = 1
 
-// goesByShare reports whether one or two shards decide that a party falls short, and not a view of all shards. In a bucket that
-// many processes write, some tokens are refilled while all shards are read, and others take them, so no view proves that the
-// shards are exhausted. The same applies if a request has found room that others took. A request may then be rejected although a
-// third shard has its tokens, so it must be small compared with the capacity of a shard. Unless the bucket is strained, it must
-// also be a trickle.
+// goesByShare reports whether one or two short shards suffice to reject a party, instead of a view of all shards. While all shards of a
+// busy bucket are read, some tokens are refilled and taken by others, so no view proves that the shards are exhausted. The same applies if
+// a request has found room that others took. A request may then be rejected although a third shard has its tokens. So it must be small
+// compared with the capacity of a shard, and, unless the bucket is strained, the shards must have only a trickle.
 func (tk *levelTaker) goesByShare(p *party) bool {
 	return p.isSmall() && (tk.isStrained(p.bucket) || (p.bucket.isRaced() || p.rooms >= enoughRooms) && tk.isTrickle(p))
 }
 
-// isTrickle reports whether the shards of a bucket, as they were last seen, have only a trickle of what a party is short of, within the age
-// of a rejection from memory.
+// isTrickle reports whether the shards of a bucket, as last seen, have only a trickle of the limits that a party is short of: no more than
+// the refill within the age that a rejection from memory allows.
 func (tk *levelTaker) isTrickle(p *party) bool {
 	var states []*bucket.State
 	since, complete := int64(math.MaxInt64), true
