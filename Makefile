@@ -116,7 +116,7 @@ infra: engine infra-tools ## check the template of a deployment with cfn-lint, c
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C examples -count=1 -timeout $(TIMEOUT) -run Python $(TESTFLAGS) ./gateway
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -C server -count=1 -timeout $(TIMEOUT) -run Envoy $(TESTFLAGS) .
 	$(if $(ZLIMIT_SOAK),ZLIMIT_EXHAUSTIVE=1 $(GO) test -count=1 -timeout $(TIMEOUT) -run Image ./cmd/zlimit/internal/release)
-	ZLIMIT_BROWSER='$(INFRA)/browser' $(GO) test -C server/internal/page/browsertest -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) .
+	ZLIMIT_BROWSER='$(INFRA)/browser' $(GO) test -C dashboard/browsertest -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) .
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
 	ZLIMIT_ZAE='$(INFRA)/zae/bin/python' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run Sibling $(TESTFLAGS) ./zlimit ./cmd/zlimit/internal/migrate
 

@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/zlimit/zlimit-go => ../
 	github.com/zlimit/zlimit-go/connectlimit => ../connectlimit
+	github.com/zlimit/zlimit-go/dashboard => ../dashboard
 	github.com/zlimit/zlimit-go/envoylimit => ../envoylimit
 	github.com/zlimit/zlimit-go/grpclimit => ../grpclimit
 	github.com/zlimit/zlimit-go/llm => ../llm
@@ -145,6 +146,7 @@ require (
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/zlimit/zlimit-go/connectlimit v0.0.0-00010101000000-000000000000
+	github.com/zlimit/zlimit-go/dashboard v0.0.0-00010101000000-000000000000
 	github.com/zlimit/zlimit-go/envoylimit v0.0.0-00010101000000-000000000000
 	github.com/zlimit/zlimit-go/grpclimit v0.0.0-00010101000000-000000000000
 	github.com/zlimit/zlimit-go/otelzlimit v0.0.0

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/dashboard"
+	"github.com/zlimit/zlimit-go/dashboard/demo"
 	"github.com/zlimit/zlimit-go/server/internal/auth"
-	"github.com/zlimit/zlimit-go/server/internal/demo"
-	"github.com/zlimit/zlimit-go/server/internal/page"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/leasetoken"
 	"github.com/zlimit/zlimit-go/zlimit/recent"
@@ -25,7 +25,7 @@ const bucketsPerSecond = 250
 // page returns the page of a server. Callers with the role read see it, and those with the role admin change limits as well; callers
 // that are narrowed down to some entities do not. Without callers, the log has a link that works once.
 func (s *Server) page(seen *recent.Observer) (http.Handler, error) {
-	o := page.Options{
+	o := dashboard.Options{
 		Limiter: s.limiter, Recent: seen, Namespace: s.config.Namespace, Store: storeName(s.config.Store), Logger: s.logger, Ending: s.ending, ConfigTTL: configTTL,
 		Leases:        func(resource string) []leasetoken.HeldLease { return s.held.Of(s.config.Namespace, resource) },
 		SecureCookies: s.tls.Load() != nil, BucketsPerSecond: pace(s.config.Store),
@@ -40,11 +40,11 @@ func (s *Server) page(seen *recent.Observer) (http.Handler, error) {
 	} else {
 		o.SignIn = s.signIn
 	}
-	return page.New(o)
+	return dashboard.New(o)
 }
 
 // signIn returns who has a key, and may see the whole namespace.
-func (s *Server) signIn(_ context.Context, key string) (page.User, error) {
+func (s *Server) signIn(_ context.Context, key string) (dashboard.User, error) {
 	sees := func() (*auth.Principal, bool) {
 		p, err := s.callers.Load().ByKey(key)
 		if err != nil || !p.May(auth.Read) || !p.MayAll() {
@@ -55,9 +55,9 @@ func (s *Server) signIn(_ context.Context, key string) (page.User, error) {
 	}
 	p, ok := sees()
 	if !ok {
-		return page.User{}, page.ErrSignIn
+		return dashboard.User{}, dashboard.ErrSignIn
 	}
-	return page.User{Name: p.Name, Admin: p.May(auth.Admin), Valid: func() bool {
+	return dashboard.User{Name: p.Name, Admin: p.May(auth.Admin), Valid: func() bool {
 		now, ok := sees()
 		return ok && now.May(auth.Admin) == p.May(auth.Admin)
 	}}, nil
@@ -99,7 +99,7 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 	if host, _, err := net.SplitHostPort(d.Address); err != nil || !auth.IsLoopback(host) {
 		return fmt.Errorf("listen must be an address of the loopback, and not %q: a server with callers and dashboard: true shows the page elsewhere", d.Address)
 	}
-	o := page.Options{Token: rand.Text(), TokenUser: "operator", Logger: d.Logger, Ending: ctx.Done()}
+	o := dashboard.Options{Token: rand.Text(), TokenUser: "operator", Logger: d.Logger, Ending: ctx.Done()}
 	if d.Demo {
 		company, err := demo.Start(ctx, demo.Options{Days: 59})
 		if err != nil {
@@ -116,7 +116,7 @@ func (d *Dashboard) Run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, l.Close()) }()
 		o.Limiter, o.Store, o.Namespace, o.BucketsPerSecond = l, storeName(d.Config.Store), d.Config.Namespace, pace(d.Config.Store)
 	}
-	handler, err := page.New(o)
+	handler, err := dashboard.New(o)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func TestUpToDate(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("docs/api.txt is stale: run make api (-listed +exported):\n%s", diff)
 	}
-	for _, path := range []string{"zlimit", "quota", "connectlimit", "envoylimit", "grpclimit", "llm", "otelzlimit"} {
+	for _, path := range []string{"zlimit", "quota", "connectlimit", "dashboard", "envoylimit", "grpclimit", "llm", "otelzlimit"} {
 		if !strings.Contains(got, "\npkg "+path+", func ") {
 			t.Errorf("no function of package %s is listed", path)
 		}

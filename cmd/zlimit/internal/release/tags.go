@@ -18,7 +18,7 @@ import (
 const module = "github.com/zlimit/zlimit-go"
 
 // published are the directories of the modules that users get, the root first. The others serve tests and tools.
-var published = []string{".", "llm", "otelzlimit", "grpclimit", "connectlimit", "envoylimit", "server"}
+var published = []string{".", "llm", "otelzlimit", "grpclimit", "connectlimit", "envoylimit", "dashboard", "server"}
 
 func tagOf(dir string) string { return path.Join(dir, "v"+zlimit.Version) }
 

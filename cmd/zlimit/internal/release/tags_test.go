@@ -18,7 +18,7 @@ const root = "../../../.."
 
 // TestPublished knows every module of the repository, as one that users get or as one for tests and tools.
 func TestPublished(t *testing.T) {
-	others := []string{"examples", "tools", "httplimit/sfvtest", "quota/bench", "server/internal/page/browsertest", "stack/hcltest", "zlimit/bench"}
+	others := []string{"examples", "tools", "httplimit/sfvtest", "quota/bench", "dashboard/browsertest", "stack/hcltest", "zlimit/bench"}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -112,7 +112,7 @@ func TestTags(t *testing.T) {
 	user := filepath.Join(dir, "user")
 	check.Fatal(t, "os.MkdirAll()", os.MkdirAll(user, 0o755))
 	program := "package main\n\nimport (\n"
-	for _, sub := range []string{"zlimit", "zlimit/blocking", "aggregator", "stack", "httplimit", "quota", "price", "llm", "otelzlimit", "grpclimit", "connectlimit", "envoylimit"} {
+	for _, sub := range []string{"zlimit", "zlimit/blocking", "aggregator", "stack", "httplimit", "quota", "price", "llm", "otelzlimit", "grpclimit", "connectlimit", "envoylimit", "dashboard"} {
 		program += "\t_ \"" + module + "/" + sub + "\"\n"
 	}
 	for name, text := range map[string]string{"go.mod": "module user\n\ngo 1.26.0\n", "main.go": program + ")\n\nfunc main() {}\n"} {

@@ -1,0 +1,4 @@
+package dashboard
+
+// Disarmed is [disarmed] for tests.
+var Disarmed = disarmed

@@ -1,4 +1,0 @@
-package page
-
-// Disarmed is [disarmed] for tests.
-var Disarmed = disarmed
