@@ -13,22 +13,22 @@ import (
 // nothing, and the failure policy would admit requests that the bucket rejects. So the goroutines of a process share a read of a
 // shard, and processes read only as often as the key can answer.
 
-// looks read shards, for all goroutines of the process together.
+// looks reads shards, once for all goroutines of the process.
 type looks struct {
 	*core
 	items   *items
 	sharing *table.Sharing
 }
 
-// lookAt reads shards that no other goroutine of the process is reading, in one consistent batch read. The shards of a bucket,
-// which stand together, are read together: none of them is while another goroutine reads one. When there is nothing to
-// read, lookAt waits for one of the others. It reports whether it has read; after another's read, or one that is late, it has not.
+// lookAt reads shards that no other goroutine of the process is reading, in one consistent batch read. The shards of one bucket are
+// adjacent in the list, and are read together: if another goroutine is reading one of them, lookAt reads none of them. If nothing is left
+// to read, it waits for one of the other reads. It reports whether it has made a read that was not late.
 func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (own bool, err error) {
-	if lk.table.Immediate() { // there is nothing to wait for
+	if lk.table.Immediate() { // nothing can be shared
 		_, err := lk.items.readShards(ctx, shards)
 		return true, err
 	}
-	if table.IsWithheld(ctx) { // nor for the reads of others
+	if table.IsWithheld(ctx) { // the reads of others are withheld as well
 		return false, table.ErrWithheld
 	}
 	this, given := lk.sharing.Shared(), shards
@@ -47,7 +47,7 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 		}
 	}
 	if len(mine) == 0 {
-		this.End() // another goroutine may have found it at a shard before beginLook left that, and wait for it
+		this.End() // another goroutine may have found it at a shard that beginLook then left, and wait for it
 		if err := lk.awaitPace(ctx, pacing(given, lk.core), other); err != nil {
 			return false, err
 		}
@@ -76,7 +76,7 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 	return w.Await(ctx, this)
 }
 
-// pacing returns the bucket of shards whose pace holds a look back for longest.
+// pacing returns the bucket whose pace delays a look at the shards the longest.
 func pacing(shards []*shard, c *core) *Bucket {
 	b := shards[0].bucket
 	for _, s := range shards[1:] {
@@ -87,7 +87,7 @@ func pacing(shards []*shard, c *core) *Bucket {
 	return b
 }
 
-// awaitPace waits while the pace of a bucket holds a look back. It returns an error for a caller that does not wait until the look is sent: the
+// awaitPace waits while the pace of a bucket delays a look. It returns an error if the caller stops waiting before the look is sent: the
 // bucket counts as away, the caller has no time for another call, or it does not wait for paces.
 func (lk *looks) awaitPace(ctx context.Context, b *Bucket, c *table.Shared) error {
 	if !b.pace.isClosed(lk.core) || table.Insists(ctx) {
@@ -107,8 +107,8 @@ func (lk *looks) awaitPace(ctx context.Context, b *Bucket, c *table.Shared) erro
 // hastyKey is the key of contexts of requests that do not wait for paces.
 type hastyKey struct{}
 
-// hasty returns a context for a request. Where requests share no writes, they do not wait for paces: the failure policy decides after the first
-// throttle.
+// hasty returns a context for a request. If requests share no writes, they do not wait for paces either: the failure policy decides after
+// the first throttle.
 func (c *core) hasty(ctx context.Context) context.Context {
 	if c.options.WritesAtOnce > 0 || c.table.Immediate() {
 		return ctx
@@ -118,8 +118,8 @@ func (c *core) hasty(ctx context.Context) context.Context {
 
 func isHasty(ctx context.Context) bool { return ctx.Value(hastyKey{}) != nil }
 
-// beginLook enters a look at shards. If another look at one of them is under way that the caller may not pass, it enters the look
-// at none, and returns the other.
+// beginLook registers a look at shards. If another look at one of them is under way, and the caller may not replace it, beginLook registers
+// nothing and returns the other look.
 func beginLook(w *table.Sharer, l *table.Shared, shards []*shard) (under *table.Shared) {
 	for i := 0; i < len(shards); {
 		under = shards[i].looking.Load()
@@ -150,7 +150,7 @@ func (lk *looks) lookSince(ctx context.Context, s *shard, epoch int64) (*image, 
 	}
 }
 
-// lookPatiently returns the image of a shard that this process has none of.
+// lookPatiently returns the image of a shard that this process has no image of.
 func (lk *looks) lookPatiently(ctx context.Context, s *shard) (i *image, err error) {
 	epoch := lk.NextEpoch()
 	for range maxThrottles + 1 {
@@ -161,8 +161,8 @@ func (lk *looks) lookPatiently(ctx context.Context, s *shard) (i *image, err err
 	return i, err
 }
 
-// lookAfter returns the image of a shard after the store throttled a call: as it is from now on. It counts the throttles of a
-// request, and returns nil when they are too many, or the shard cannot be read.
+// lookAfter returns a new image of a shard after the store has throttled a call. It counts the throttles of a request. It returns nil if
+// they are too many, or if the shard cannot be read.
 func (lk *looks) lookAfter(ctx context.Context, s *shard, throttles *int) *image {
 	for epoch := lk.NextEpoch(); *throttles < maxThrottles && lk.background.isOpen(); {
 		*throttles++
@@ -177,8 +177,8 @@ func (lk *looks) lookAfter(ctx context.Context, s *shard, throttles *int) *image
 	return nil
 }
 
-// isContested reports whether a shard had nothing to spare when it was last seen, and others have probably taken what flowed in
-// since. A look is then cheaper than a write.
+// isContested reports whether a shard fell short when it was last seen, and others have probably taken the refill since. A look is then
+// cheaper than a write.
 func (it *items) isContested(c *bucket.Config, l *level, s *shard, i *image, now int64) bool {
 	if it.isStrained(s.bucket) {
 		return isScarce(c, l, i, i.seenAt)
@@ -186,7 +186,7 @@ func (it *items) isContested(c *bucket.Config, l *level, s *shard, i *image, now
 	return s.traffic.isOutdated(now) && !c.Covers([]*bucket.State{&i.State}, &l.demand, i.seenAt)
 }
 
-// isScarce reports whether an image shows little more than the demand of a level: what crowdCallers callers would take.
+// isScarce reports whether an image has tokens for fewer than crowdCallers requests like the one of a level.
 func isScarce(c *bucket.Config, l *level, i *image, now int64) bool {
 	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowdCallers
 }
@@ -202,7 +202,7 @@ func (c *core) slowDown(ctx context.Context, err error, shards ...*shard) {
 	}
 }
 
-// inPace waits until looks at all shards may begin. Who closes the engine does not wait for that.
+// inPace waits until looks at all shards may begin. The wait ends early when the engine is closed.
 func (lk *looks) inPace(ctx context.Context, shards []*shard) {
 	var rest time.Duration
 	for _, s := range shards {
@@ -211,8 +211,8 @@ func (lk *looks) inPace(ctx context.Context, shards []*shard) {
 	lk.sleep(ctx, rest)
 }
 
-// readStale reads the shards of levels that were not seen late enough, or not together, for all levels together. It
-// makes one consistent batch read, and one more for each level of a tree that was not known.
+// readStale reads the shards of levels that were not seen recently enough, or not together, in one consistent batch read for all levels. If
+// the images show unknown shards, it reads these too, one level of the tree at a time.
 func (lk *looks) readStale(ctx context.Context, levels []level, seen recency) error {
 	w := lk.sharing.Sharer()
 	for reads, throttles := 0, 0; reads < maxRounds; {
@@ -233,7 +233,7 @@ func (lk *looks) readStale(ctx context.Context, levels []level, seen recency) er
 			reads++
 		}
 	}
-	return nil // all were read, and none of the reads found a tree that stands still
+	return nil // the trees of shards have changed during each read
 }
 
 // maxRounds bounds the reads of one view: the tree has at most six levels.

@@ -10,23 +10,21 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Operators can change balances directly. Such a change is one transaction over all shards, including further writes of the
-// caller. So it takes effect immediately in every process, and is applied completely or not at all.
+// Operators can change balances directly. Such a change is one transaction over all shards, with further writes of the caller. So it takes
+// effect immediately in every process, and is applied completely or not at all.
 
-// A Change is an operator's change of a bucket.
+// A Change is an operator's change of the balances of a bucket.
 type Change struct {
-	Limits []string        // those that become full; nil for all of the bucket
-	Gifts  []bucket.Amount // what limits get instead; nil for none
-	Until  int64           // when the gifts end, see [bucket.ManualChange]
-	// With returns further writes for the transaction. It gets the changes of the limits, and the number of shards.
-	// The number is 0 for a bucket that does not exist. Such a bucket is full, and stays as it is unless the gifts are
-	// beyond its capacity.
+	Limits []string        // the limits that become full; nil for all of the bucket
+	Gifts  []bucket.Amount // amounts that are added to limits instead; nil for none
+	Until  int64           // when the gifts expire, see [bucket.ManualChange]
+	// With returns further writes for the transaction. Its arguments are the changes of the limits, and the number of shards. The number is
+	// 0 for a bucket that does not exist. Such a bucket is full, so it is created only for gifts beyond its capacity.
 	With func(changes []bucket.BalanceChange, shards int) ([]store.Write, error)
 }
 
-// Change makes one try of a change. It reads all shards and the stored limits, which the shards take on where they have limits of
-// their names. It returns false when others came first. An exact try asks for the balances of limits, see
-// [bucket.Config.Change].
+// Change tries a change once. It reads all shards and the stored limits. Shards get the stored parameters of the limits that they have.
+// Change returns false if other writers came first. An exact try requires the balances of limits, see [bucket.Config.Change].
 func (e *Engine) Change(ctx context.Context, entity, resource string, r *Change, exact bool) (done bool, err error) {
 	b := e.Memory.Bucket(entity, resource)
 	done, err = e.aligner.change(ctx, b, r, exact)
@@ -69,7 +67,7 @@ func (al *aligner) change(ctx context.Context, b *Bucket, r *Change, exact bool)
 	return al.items.transact(ctx, v.planned(parts, limits), with, al.table.Transact)
 }
 
-// manual returns what changes of the limits of these names.
+// manual returns the change for the limits with these names.
 func (r *Change) manual(names []string) bucket.ManualChange {
 	if r.Gifts != nil {
 		names = nil
@@ -77,7 +75,7 @@ func (r *Change) manual(names []string) bucket.ManualChange {
 	return bucket.ManualChange{Full: names, Gifts: r.Gifts, Until: r.Until}
 }
 
-// changeNothing is change for a bucket that does not exist. Gifts beyond its capacity make one.
+// changeNothing is change for a bucket that does not exist. It creates the bucket if the gifts exceed its capacity.
 func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limits *Limits) (done bool, err error) {
 	names, err := r.names(nil, limits)
 	if err != nil {
@@ -109,7 +107,7 @@ func (al *aligner) changeNothing(ctx context.Context, b *Bucket, r *Change, limi
 	return done, err
 }
 
-// names returns the names of the limits that change. They are limits of the bucket, or stored ones.
+// names returns the names of the limits that change. They exist in the bucket, or are stored.
 func (r *Change) names(known []bucket.Params, limits *Limits) (names []string, err error) {
 	if r.Limits == nil && r.Gifts == nil && known != nil {
 		return namesOf(known), nil
@@ -133,7 +131,7 @@ func (r *Change) names(known []bucket.Params, limits *Limits) (names []string, e
 			return nil, &UnknownLimitError{Limit: name, Known: known, Slots: limits.Config.FindSlots(name) != nil}
 		}
 	}
-	for _, name := range names { // with its parts
+	for _, name := range names { // with its shares
 		if bucket.IsPart(name) && slices.Contains(asked, bucket.LimitOf(name)) {
 			asked = append(asked, name)
 		}
@@ -148,8 +146,8 @@ func namesOf(params []bucket.Params) (names []string) {
 	return names
 }
 
-// byHand returns the limits for the shards of a view in a manual change: they keep their own, and take on the stored parameters of
-// these names, and their shares. The requests of a bucket may bring limits of their own, of which nothing is stored.
+// byHand returns the limits for the shards of a view in a manual change: the limits of the shards, with the stored parameters and shares of
+// the same names. Limits that only requests specify are not stored, and stay as they are.
 func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	c := al.items.keep(v.states[0])
 	for _, s := range v.states {
@@ -175,10 +173,10 @@ func (al *aligner) byHand(limits *Limits, v *view) *bucket.Config {
 	return c
 }
 
-// exactTries is the number of tries that ask for balances.
+// exactTries is the number of tries that require balances.
 const exactTries = 4
 
-// maxDoubts is the number of tries that may stay without a reply.
+// maxDoubts is the number of tries whose outcome may stay unknown.
 const maxDoubts = 8
 
 // ChangeOnce tries a change until it is applied. Before each try it checks whether an earlier one was applied, since its reply

@@ -8,36 +8,35 @@ import (
 	"time"
 )
 
-// A pace says when a process may make the next call of one kind: a look at a bucket, or a write of a queue. The more often the
-// store throttles such calls, the longer is the pause between two. A pace with bounds alone lets every call begin immediately. It is
-// safe for concurrent use. Times are since the engine was made.
+// A pace determines when a process may make the next call of one kind: a look at a bucket, or a write of a queue. The more often the store
+// throttles such calls, the longer the pause between two calls. A new pace with only its bounds set lets every call begin immediately. It
+// is safe for concurrent use. Times are since the engine was made.
 type pace struct {
-	until atomic.Int64 // no call begins before, nanoseconds; 0 when none was ever throttled
+	until atomic.Int64 // no call begins earlier, nanoseconds; 0 if none was ever throttled
 
 	bounds    *bounds
-	mu        sync.Mutex // guards what follows, and changes of until
+	mu        sync.Mutex // guards the fields below, and changes of until
 	pause     time.Duration
-	throttled time.Duration // when the pause was that long
-	refusal   error         // the throttle of the last call, which waits for the pace; nil if that was answered
+	throttled time.Duration // when the pause had that length
+	refusal   error         // the throttle of the last call, whose retry waits for the pace; nil if that call was answered
 }
 
-// Bounds limit the pause between two calls, and the time in which a pause halves.
+// Bounds have the shortest and the longest pause between two calls, and the time in which a pause halves.
 type bounds struct{ least, most, fade time.Duration }
 
-// maxThrottles is how often a request tries again after a throttle, each time when the pace of such calls allows it.
+// maxThrottles is how often a throttled request is retried, at the pace of such calls.
 const maxThrottles = 6
 
-// ofLooks, ofWrites and ofListings are the bounds of paces. A key serves 3,000 looks and 1,000 writes a second: a
-// thousand processes look every third of a second, and write every second. The pauses of looks and listings halve
-// slowly, since one process of a fleet is throttled seldom. The pause of writes halves fast, since a throttled bucket
-// is split within seconds.
+// ofLooks, ofWrites and ofListings are the bounds of paces. A key sustains 3,000 looks and 1,000 writes a second, so each of a thousand
+// processes can look three times a second, and write once a second. The pauses of looks and listings halve slowly, since a single process
+// of a fleet is seldom throttled. The pause of writes halves fast, since a throttled bucket is split within seconds.
 var (
 	ofLooks    = bounds{100 * time.Millisecond, 2 * time.Second, 30 * time.Second}
 	ofWrites   = bounds{50 * time.Millisecond, 2 * time.Second, 5 * time.Second}
 	ofListings = bounds{100 * time.Millisecond, 10 * time.Second, 30 * time.Second}
 )
 
-// length returns the pause as it is by now, 0 for none.
+// length returns the present length of the pause, 0 for none.
 func (p *pace) length(now time.Duration) time.Duration {
 	faded := time.Duration(float64(p.pause) * math.Exp2(-float64(now-p.throttled)/float64(p.bounds.fade)))
 	if faded < p.bounds.least/2 {
@@ -46,8 +45,8 @@ func (p *pace) length(now time.Duration) time.Duration {
 	return faded
 }
 
-// throttle notes that a call was throttled: the pause doubles, and begins. Where one is under way, the call began before it,
-// and changes nothing.
+// throttle notes that a call was throttled: the pause doubles, and begins. During a pause it does nothing, since the call began before the
+// pause.
 func (p *pace) throttle(now time.Duration, random func(int) int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,14 +57,14 @@ func (p *pace) throttle(now time.Duration, random func(int) int) {
 	p.renew(now, random)
 }
 
-// renew begins a pause of half the length to one and a half, so that processes do not make their calls in step.
+// renew begins a pause of 0.5 to 1.5 times the length, so that processes do not make their calls at the same moments.
 func (p *pace) renew(now time.Duration, random func(int) int) {
 	if pause := p.length(now); pause > 0 {
 		p.until.Store(int64(now + pause/2 + time.Duration(random(int(pause/time.Millisecond)))*time.Millisecond))
 	}
 }
 
-// ended notes that a call was not throttled: the next one begins a pause later.
+// ended notes that a call was not throttled: the next call may begin a pause later.
 func (p *pace) ended(c *core) {
 	if p.until.Load() == 0 {
 		return
@@ -75,21 +74,21 @@ func (p *pace) ended(c *core) {
 	p.renew(c.sinceStart(), c.table.IntN)
 }
 
-// refuses notes the throttle of a call, nil for one that was answered.
+// refuses notes the throttle of a call, nil if the call was answered.
 func (p *pace) refuses(throttle error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusal = throttle
 }
 
-// refused returns the throttle of the last call; nil if that was answered.
+// refused returns the throttle of the last call, nil if that call was answered.
 func (p *pace) refused() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refusal
 }
 
-// ease shortens the pause of calls that go to some times more keys than before.
+// ease shortens the pause after the number of keys has grown by a factor.
 func (p *pace) ease(now time.Duration, times int) {
 	if p.until.Load() == 0 {
 		return
@@ -120,7 +119,7 @@ func (p *pace) isStrained(c *core) bool {
 	return p.length(c.sinceStart()) > 0
 }
 
-// pauses returns the greatest length of some pauses in a row, in milliseconds.
+// pauses returns the greatest total length of n pauses, in milliseconds.
 func (p *pace) pauses(c *core, n int) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,20 +135,20 @@ func (p *pace) rest(c *core) time.Duration {
 	return time.Duration(until) - c.sinceStart()
 }
 
-// hasTime reports whether a context has time for another try after a throttle, which takes so long.
+// hasTime reports whether a context has time for another try after a throttle, given how long a try takes.
 func hasTime(ctx context.Context, takes time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
 	return !bounded || time.Until(deadline) > takes
 }
 
-// A lastTry is the moment from which on a caller that waits for a pace has no time for another try, see [hasTime]. It never comes without
-// a deadline, or while nothing is throttled.
+// A lastTry is the moment from which a caller that waits for a pace has no time for another try, see [hasTime]. It never comes if the
+// context has no deadline, or while nothing is throttled.
 type lastTry struct {
 	C     <-chan time.Time
 	timer *time.Timer
 }
 
-// lastTry returns the last moment of a context for a call that waits for a pace, and takes so long.
+// lastTry returns the last moment at which a call that waits for a pace can begin, given how long it takes.
 func (p *pace) lastTry(ctx context.Context, takes time.Duration) (last lastTry) {
 	if deadline, bounded := ctx.Deadline(); bounded && p.until.Load() != 0 {
 		last.timer = time.NewTimer(max(time.Until(deadline)-takes, 0))
@@ -158,7 +157,7 @@ func (p *pace) lastTry(ctx context.Context, takes time.Duration) (last lastTry) 
 	return last
 }
 
-// again lets the moment come again soon.
+// again makes the moment come once more, soon.
 func (l *lastTry) again() { l.timer.Reset(leastGrace) }
 
 func (l *lastTry) stop() {
@@ -170,7 +169,7 @@ func (l *lastTry) stop() {
 // sinceStart returns the time since the engine was made, independent of changes of clocks.
 func (c *core) sinceStart() time.Duration { return time.Since(c.started) }
 
-// rest waits until the pace allows a call, and no shorter than a time. Who closes the engine does not wait for that.
+// rest waits until the pace allows a call, and for a least time. The wait ends early when the engine is closed.
 func (c *core) rest(ctx context.Context, p *pace, least time.Duration) {
 	c.sleep(ctx, max(p.rest(c), least))
 }

@@ -7,49 +7,48 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A party takes from one bucket: a single caller, or callers with equal limits who share writes. Callers who share are
-// served in the order in which their requests came. Each write is for the callers whose demands fit together into the
-// shards that it takes from.
+// A party is a single caller, or several callers with equal limits that share writes, which takes from one bucket. Callers that share are
+// served in the order of their arrival. Each write is for the callers whose demands together fit into the shards that it takes from.
 type party struct {
-	*level               // its demand is that of the next write
-	to     *levelReceipt // of the last write
+	*level               // its demand is the one of the next write
+	to     *levelReceipt // what the last write took
 	short  shortage
 
 	queue   *queue[*claim]    // of the callers; nil for a single one
-	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
-	fit     []*waiter[*claim] // the claims that the level is for
-	asks    []*bucket.Demand  // theirs, as the write takes them
+	waiters []*waiter[*claim] // callers that are still to be served; nil for a single caller
+	fit     []*waiter[*claim] // the callers of the next write
+	asks    []*bucket.Demand  // their demands, as the write takes them
 	place   place
-	last    *shard       // taken from last; nil for none
-	lot     lot          // by which the next write finds its shard
+	last    *shard       // the shard of the last write; nil for none
+	lot     lot          // selects the shard of the next write
 	taken   *takenSlots  // slots taken by the last write; nil for none
-	plan    *bucket.Plan // memory for its plans; nil for plans that are shared with others
+	plan    *bucket.Plan // memory for plans; nil if plans share memory with others
 
-	judgedAgain bool // by a clock reading later than its arrival
+	judgedAgain bool // decided again by a clock reading after its arrival
 }
 
-// partyOf returns the party of callers who share writes. The level asks for all of them at first.
+// partyOf returns the party of callers that share writes. At first, its demand is the sum for all of them.
 func partyOf(waiters []*waiter[*claim], to *levelReceipt) party {
 	p := party{to: to, waiters: waiters, place: waiters[0].job.place}
 	p.ask(waiters, demandsOf(waiters))
 	return p
 }
 
-// ask makes the next write take the demands of some of the callers.
+// ask makes the next write take the demands of the given callers.
 func (p *party) ask(fit []*waiter[*claim], asks []*bucket.Demand) {
 	whole := *fit[0].job.level
 	demand, err := bucket.Join(asks)
-	if err != nil { // more than can be counted, and so more than there is
+	if err != nil { // the sum overflows, so it exceeds what there is
 		fit, asks, demand = fit[:1], asks[:1], whole.demand
 	}
 	whole.demand = demand
-	for _, w := range p.waiters { // who all hear when no demand fits
+	for _, w := range p.waiters { // all of them are rejected if no demand fits
 		whole.began, whole.at = max(whole.began, w.job.level.began), max(whole.at, w.job.level.at)
 	}
 	p.level, p.fit, p.asks = &whole, fit, asks
 }
 
-// shortenWaits shortens the callers' waits to what is left of their time when the next write is judged.
+// shortenWaits shortens the callers' waits to what is left of their time when the next write is decided.
 func (p *party) shortenWaits(c *core, asOf int64) {
 	if len(p.waiters) == 0 {
 		p.shortenWait(c, asOf)
@@ -59,7 +58,7 @@ func (p *party) shortenWaits(c *core, asOf int64) {
 	}
 }
 
-// judgeAt makes the next write judge by a clock reading later than the arrival: that of a view, which covers the demand by it.
+// judgeAt makes the next write use the clock reading of a view, by which the view covers the demand, if it is later than the arrival.
 func (p *party) judgeAt(now int64) {
 	if now > p.at {
 		judged := *p.level
@@ -77,7 +76,7 @@ func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
 	return demands
 }
 
-// next returns the demand of the caller who is served first.
+// next returns the demand of the caller that is served first.
 func (p *party) next() *bucket.Demand {
 	if len(p.waiters) == 0 {
 		return &p.demand
@@ -85,7 +84,7 @@ func (p *party) next() *bucket.Demand {
 	return &p.waiters[0].job.level.demand
 }
 
-// mayChoose reports whether the next write depends on what shards have: for whom it is, or of which part of a limit it takes.
+// mayChoose reports whether the balances of shards decide which callers the next write serves, or which share of a limit it takes from.
 func (p *party) mayChoose() bool {
 	switch len(p.waiters) {
 	case 0:
@@ -97,8 +96,8 @@ func (p *party) mayChoose() bool {
 	}
 }
 
-// choose makes the next write take for the callers whose demands fit into the shards, each on top of the demands before it. If no demand
-// fits, the write is for the first caller, who falls short.
+// choose makes the next write take for the callers whose demands fit into the shards, one after another. If no demand fits, the write is
+// for the first caller, which falls short.
 func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 	if len(p.waiters) == 0 {
 		if d := p.demand.Through(c, shards, now); d != &p.demand {
@@ -124,7 +123,7 @@ func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 	}
 }
 
-// took notes the tokens of a write on a shard, and the image that it left, nil for an unknown one.
+// took notes the tokens that a write took from a shard, and the image that it left, nil if unknown.
 func (p *party) took(s *shard, left *image) {
 	var known *lives
 	if left != nil {
@@ -137,7 +136,7 @@ func (p *party) took(s *shard, left *image) {
 	p.last = s
 }
 
-// portion gives each caller its part of the last write. Callers that wait have their tokens in the order of the party.
+// portion gives each caller its part of the last write. The tokens of waiting callers become available in the order of the party.
 func (p *party) portion() {
 	defer p.book()
 	if len(p.to.parts) == 1 {
@@ -167,15 +166,15 @@ func (p *party) portion() {
 	}
 }
 
-// book gives each waiting caller its place in the bookings of the last write. After a transaction on several shards
-// together, each of them waits for all of it.
+// book gives each waiting caller its part of the bookings of the last write. After a transaction over several shards, each caller waits for
+// the tokens of all callers.
 func (p *party) book() {
 	after := p.demand.Amounts
 	for i, w := range p.fit {
 		if !p.demand.Waits() {
 			return
 		}
-		after, _ = bucket.Sum(after, bucket.Negated(p.asks[i].Amounts)) // their sum was counted before
+		after, _ = bucket.Sum(after, bucket.Negated(p.asks[i].Amounts)) // the sum did not overflow
 		to := w.job.to
 		bookings := slices.Clone(p.to.bookings())
 		if len(bookings) == 1 {
@@ -185,7 +184,7 @@ func (p *party) book() {
 	}
 }
 
-// beyond returns the callers whose demands do not fit beside the last plan. The party is for the others alone from then on.
+// beyond returns the callers that the last plan has no room for, and removes them from the party.
 func (p *party) beyond() (beyond []*waiter[*claim]) {
 	fit := p.fit
 	for _, w := range p.waiters { // both are in the same order
@@ -199,7 +198,7 @@ func (p *party) beyond() (beyond []*waiter[*claim]) {
 	return beyond
 }
 
-// leave returns those for whom the last write was, who are served. The level asks for the others from then on.
+// leave returns the callers of the last write, which are served, and removes them from the party.
 func (p *party) leave() (served []*waiter[*claim]) {
 	served = p.fit
 	rest := make([]*waiter[*claim], 0, len(p.waiters)-len(served))
@@ -217,12 +216,12 @@ func (p *party) leave() (served []*waiter[*claim]) {
 	return served
 }
 
-// A shortage proves that a level falls short: shards were found short of its demand after the request came.
+// A shortage proves that a level falls short: shards were found short of its demand after the request arrived.
 type shortage struct {
-	first *shard // that was found short
-	image *image // of the shard that was found short last, less what requests under way may take
-	seen  *image // as the store returned it
-	at    int64  // when that one fell short, epoch milliseconds
+	first *shard // found short first
+	image *image // of the shard that was found short last, less the amounts that requests under way may take
+	seen  *image // the same, as the store returned it
+	at    int64  // when that shard fell short, epoch milliseconds
 	whole bool   // two shards were found short, or the only one
 }
 
@@ -232,8 +231,8 @@ func (*shortage) Error() string { return errShort.Error() }
 // Is reports whether a shortage is errShort.
 func (*shortage) Is(target error) bool { return target == errShort }
 
-// state returns the state of the shard that was found short last, as it is reported. Requests under way take no more than there is, unless the
-// shortage is that of a caller that waits, which may wait behind them. So its balances are not negative for others, unless they were seen so.
+// state returns the state to report of the shard that was found short last. Requests under way can take no more than the balance, so they
+// make no balance negative. For a waiting caller they may, since it may have to wait behind them.
 func (sh *shortage) state(waits bool) *bucket.State {
 	if waits || sh.image == sh.seen {
 		return &sh.image.State
@@ -261,17 +260,17 @@ func (p *party) proof() error {
 	return &short
 }
 
-// isSmall reports whether the demand of each caller is small beside the shard that was found short last.
+// isSmall reports whether the demand of each caller is small compared with the shard that was found short last.
 func (p *party) isSmall() bool { return p.short.image != nil && p.areSmall(p.short.image, p.short.at) }
 
-// isSmallFor reports whether the demand of each caller is small beside a shard as it was last seen.
+// isSmallFor reports whether the demand of each caller is small compared with a shard, as last seen.
 func (p *party) isSmallFor(s *shard) bool {
 	i := s.image.Load()
 	return i != nil && p.areSmall(i, p.at)
 }
 
-// areSmall reports whether the demand of each caller is small beside a shard at a time. The limits of the shard must be in line with the
-// level.
+// areSmall reports whether the demand of each caller is small compared with a shard at a time. The limits of the shard must be in line with
+// the level.
 func (p *party) areSmall(i *image, at int64) bool {
 	c := &p.limits.Config
 	if !i.exists || !c.InLine(&i.State, at) {
