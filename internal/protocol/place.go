@@ -6,21 +6,21 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A place is where a request turns to in a bucket.
+// A place is the part of a bucket that a request goes to: a shard, or all shards together.
 //
-// If requests recently fell short of a split bucket, each of its shards serves requests as an unsplit bucket does. A request chooses a shard,
-// shares a write to it with others, and learns from the reply. What requests of this process are about to take of a shard counts as taken, so
-// they spread over the shards as the tokens do. A request that falls short there chooses again.
+// If requests recently fell short of a split bucket, each of its shards serves requests as an unsplit bucket does. A request chooses a
+// shard, shares a write to it with others, and learns from the reply. Amounts that requests of this process are about to take from a shard
+// count as taken, so requests spread over the shards as the tokens do. A request for which the shard falls short chooses again.
 type place struct {
 	shard *shard    // nil for any
-	lot   lot       // of the shard, also when it has split meanwhile; 0 for any
-	short *shortage // of a request that is out of its process's ration; nil for one that the store decides
-	whole bool      // no shard covers the request: all shards are looked at together
+	lot   lot       // selects the shard, or its part after a split; 0 for any
+	short *shortage // if the ration of the process is used up; nil if the store decides
+	whole bool      // no shard covers the request: all shards are read together
 
-	usedUp bool // later requests leave to this one what it asks for until it is decided
+	usedUp bool // its amounts count as pending for later requests until it is decided
 }
 
-// place returns where a request turns to. It may have found shards short before.
+// place returns the place of a request. With again, a shard that it chose before has fallen short.
 func (tk *levelTaker) place(l *level, again bool) place {
 	usedUp, split := l.bucket.isUsedUp(), l.bucket.isSplit()
 	if !usedUp && !split {
@@ -47,41 +47,41 @@ func (tk *levelTaker) placeIn(l *level, usedUp, split, again bool) place {
 		return place{short: &short}
 	case !split:
 		return place{}
-	case strained: // writes side by side would prolong that
+	case strained: // writes in parallel would prolong the throttle
 		return place{whole: true}
 	case len(p.fit) > 0:
 		return p.roomier()
-	case p.stale > 0 && p.small && tk.options.RejectionAge > 0: // one that is read first decides only if the others are known
+	case p.stale > 0 && p.small && tk.options.RejectionAge > 0: // otherwise, a shard that is read decides only together with the others
 		return place{shard: p.unknown, lot: lotOf(p.unknown.Shard)}
 	default:
 		return place{whole: true}
 	}
 }
 
-// A placing looks for the place of a request in the shards of a bucket as they were last seen.
+// A placing finds the place of a request among the shards of a bucket, as last seen.
 type placing struct {
 	tk *levelTaker
 	*level
-	pending *pendingTakes // of requests of this process for the bucket
+	pending *pendingTakes // the amounts of undecided requests of this process for the bucket
 	usedUp  bool
 
-	states      []*bucket.State // the first one without what is pending, which counts once
+	states      []*bucket.State // the pending amounts are subtracted from the first one
 	asOf, since int64
-	known       bool // all shards were seen recently enough to reject the request, and by its limits
-	roomy       bool // a shard covers the request beside all that is pending
-	small       bool // the request, beside a shard
+	known       bool // all shards were seen recently enough to reject the request, and have its limits
+	roomy       bool // a shard covers the request and all pending amounts
+	small       bool // the request is small compared with a shard
 	short       shortage
 
-	fit     []*shard        // cover the request beside what is on the way to them
-	fits    []*bucket.State // theirs
-	unknown *shard          // one of those that were not seen recently, at random
-	stale   int             // how many those are
+	fit     []*shard        // the shards that cover the request and the amounts under way to them
+	fits    []*bucket.State // their states
+	unknown *shard          // a random one of the shards that were not seen recently
+	stale   int             // the number of such shards
 
 	stateSpace, fitsSpace [4]*bucket.State
 	fitSpace              [4]*shard
 }
 
-// consider adds a shard as it was last seen. A missing one was split, merged, or lost with its tokens.
+// consider adds a shard, as last seen. A missing shard was split, merged, or lost with its tokens.
 func (p *placing) consider(s *shard, i *image) {
 	c := &p.limits.Config
 	if i == nil {
@@ -128,9 +128,9 @@ func (p *placing) addStale(s *shard) {
 	}
 }
 
-// isOut reports whether the request is out of its process's ration, and it is a trickle: pending requests take all that the shards have, or no
-// shard covers the request. The latter counts while others take from the shards: what each of them has left is for those. Otherwise all shards
-// are looked at together.
+// isOut reports whether the ration of the process has nothing left for the request, and the shards have only a trickle. That is so if
+// pending requests take all that the shards have. It is also so if no single shard covers the request while others take from the bucket:
+// what each shard has left is for them. Otherwise all shards are read together.
 func (p *placing) isOut() bool {
 	c := &p.limits.Config
 	if !p.usedUp || !p.known || p.roomy {
@@ -142,8 +142,8 @@ func (p *placing) isOut() bool {
 	return c.IsTrickle(p.states, &p.short.image.State, &p.demand, p.asOf, p.since, p.tk.options.RejectionAge.Milliseconds())
 }
 
-// roomier returns one of the shards that cover the request: of two, the one that has more. So the queues of shards have similar lengths, and
-// processes that see the same images turn to different shards.
+// roomier draws two of the shards that cover the request, and returns the one that has more. So the queues of shards have similar lengths,
+// and processes that see the same images choose different shards.
 func (p *placing) roomier() place {
 	one, lot := p.draw()
 	other, otherLot := p.draw()
@@ -153,7 +153,7 @@ func (p *placing) roomier() place {
 	return place{shard: p.fit[one], lot: lot}
 }
 
-// draw returns one of those shards, each as often as its share says, and its lot.
+// draw returns one of the covering shards, in proportion to their shares, and its lot.
 func (p *placing) draw() (at int, lot lot) {
 	for range maxDraws {
 		lot = 0

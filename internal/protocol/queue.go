@@ -11,26 +11,26 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A queue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way, each
-// caller writes immediately on its own. Callers that come later wait, and share the next write.
+// A queue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way, each caller makes its
+// own write immediately. Later callers wait, and share the next write.
 type queue[T job[T]] struct {
 	bucket   *Bucket
-	settling bool // jobs are corrections: a caller tries again after any throttle, and waits for a write under way
+	settling bool // jobs are corrections: they are retried after any throttle, and wait for a write under way
 
 	mu      sync.Mutex
-	round   int           // of the writes that count as under way; the next one begins when all of them are late
-	moved   time.Duration // when one of them last began or ended, since the engine was made
-	watch   *time.Timer   // while callers wait: ends a round of writes that take long
-	alone   int           // writes under way, each of one caller
-	served  bool          // a goroutine writes for those who wait
-	crowded bool          // the last shared write was of enough callers that one write under way suffices
-	waiting []*waiter[T]  // in the order in which their requests came
+	round   int           // of the writes that count as under way; the next round begins when all of them are late
+	moved   time.Duration // when one of these writes last began or ended, since the engine was made
+	watch   *time.Timer   // ends a round whose writes are late; nil while no caller waits
+	alone   int           // writes under way with one caller each
+	served  bool          // a goroutine writes for the waiting callers
+	crowded bool          // the last shared write had enough callers that one write at a time suffices
+	waiting []*waiter[T]  // in the order in which their requests arrived
 	pace    *pace         // of writes
 }
 
-// A job is the order of a caller: a [*claim] or a [*payment].
+// A job is what a caller wants to be written: a [*claim] or a [*payment].
 type job[T any] interface {
-	// came returns the epoch when the request came, which orders jobs; 0 for jobs in any order.
+	// came returns the epoch when the request arrived, which orders jobs; 0 for jobs in any order.
 	came() int64
 	// isLike reports whether two jobs of a queue may share a write.
 	isLike(other T) bool
@@ -50,14 +50,14 @@ func newQueue[T job[T]](b *Bucket, settling bool) queue[T] {
 	return queue[T]{bucket: b, settling: settling, pace: &pace{bounds: &ofWrites}}
 }
 
-// crowdCallers is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
-// write is under way: two writes serve them all, where each would have its own.
+// crowdCallers is the number of callers of a shared write that makes a queue crowded. Later callers then wait as soon as one write is under
+// way: they all share the next write, and need none of their own.
 const crowdCallers = 8
 
 // A waiter is a caller that waits for a shared write.
 type waiter[T any] struct {
 	job       T
-	claimed   bool       // by a write that is under way, or done
+	claimed   bool       // by a write that is under way or done
 	abandoned bool       // the caller gave up while the write was under way
 	done      chan error // holds the outcome; nil for a caller that does not wait
 }
@@ -82,15 +82,15 @@ func (q *queue[T]) length() int {
 	return len(q.waiting)
 }
 
-// begin reports whether a caller has a write of its own, and the round of the write, which [sharing.finish] ends.
+// begin reports whether a caller may make its own write, and returns the round of that write, which [sharing.finish] ends.
 func (q *queue[T]) begin(c *core) (round int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.round, q.mayBegin(c)
 }
 
-// mayBegin is begin for a queue that is locked. If the store has recently throttled writes, one is under way at a time, and else as many as
-// the option allows. The shards of a bucket that is used up share that number.
+// mayBegin is begin for a locked queue. After recent throttles, only one write is under way at a time, otherwise as many as the option
+// allows. The shards of a used-up bucket share that number.
 func (q *queue[T]) mayBegin(c *core) bool {
 	most := c.options.WritesAtOnce
 	if q.crowded || q.pace.isStrained(c) {
@@ -114,14 +114,14 @@ func (q *queue[T]) mayBegin(c *core) bool {
 type role uint8
 
 const (
-	toWait  role = iota // for the outcome of a write that is shared
-	toWatch             // as the first one who waits: watches those ahead, and waits
-	toWrite             // by itself
-	toServe             // begins the shared writes, which no goroutine makes yet, and waits for the outcome
+	toWait  role = iota // waits for the outcome of a shared write
+	toWatch             // is the first to wait: watches the writes under way, and waits
+	toWrite             // makes its own write
+	toServe             // starts the goroutine of the shared writes, and waits for the outcome
 )
 
-// join puts a waiter into the queue, in the order in which requests came. A request that starts over thus keeps its
-// place, and is not passed again and again.
+// join puts a waiter into the queue, in the order in which requests arrived. So a request that starts over keeps its place, and is not
+// overtaken again and again.
 func (q *queue[T]) join(c *core, w *waiter[T]) (to role, round int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,7 +144,7 @@ func (q *queue[T]) join(c *core, w *waiter[T]) (to role, round int) {
 	}
 }
 
-// leave lets a waiter give up. It returns false when the outcome is known, or is that of a settlement.
+// leave lets a waiter give up. It returns false if the outcome is known, or if the job is a settlement.
 func (q *queue[T]) leave(w *waiter[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,8 +164,8 @@ func (q *queue[T]) deliver(w *waiter[T], err error) (abandoned bool) {
 	return w.abandoned
 }
 
-// untilLate returns the time until all writes under way are late, given the time after which one is. Where the store
-// throttles the bucket, its calls wait for their pace, and none is late. The queue is locked.
+// untilLate returns the time until all writes under way are late, given the time after which one is late. While the store throttles the
+// bucket, its calls wait for their pace, and none is late. The queue is locked.
 func (q *queue[T]) untilLate(c *core, late time.Duration) time.Duration {
 	if q.pace.isStrained(c) || q.bucket.pace.isStrained(c) {
 		return late
@@ -173,8 +173,7 @@ func (q *queue[T]) untilLate(c *core, late time.Duration) time.Duration {
 	return q.moved + late - c.sinceStart()
 }
 
-// endRound begins a round in which none of the writes under way counts, if all of them are late. The caller then serves those who
-// wait.
+// endRound begins a new round if all writes under way are late. They no longer count, and the caller serves the waiting callers.
 func (q *queue[T]) endRound(c *core, late time.Duration) (round int, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,7 +191,7 @@ func (q *queue[T]) endRound(c *core, late time.Duration) (round int, ended bool)
 	return q.round, true
 }
 
-// unwatch ends the watch over writes that are late. The queue is locked.
+// unwatch stops watching for late writes. The queue is locked.
 func (q *queue[T]) unwatch() {
 	if q.watch != nil {
 		q.watch.Stop()
@@ -200,8 +199,8 @@ func (q *queue[T]) unwatch() {
 	}
 }
 
-// end counts a write of one caller as done. It returns true when others wait and no goroutine serves them: the caller does then.
-// A write of a round that has ended does not count any more.
+// end counts a write of one caller as done. It returns true if others wait and no goroutine serves them, which the caller must then do. A
+// write of a round that has ended does not count any more.
 func (q *queue[T]) end(c *core, round int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,8 +216,8 @@ func (q *queue[T]) end(c *core, round int) bool {
 	return true
 }
 
-// claim takes those out of the queue who share the next write: jobs like the first one. The others wait on. Without any, the
-// queue is not served any more, or not by a goroutine of this round.
+// claim removes the jobs that share the next write from the queue: the first one, and all jobs like it. The others keep waiting. If it
+// returns none, the goroutine of this round no longer serves the queue.
 func (q *queue[T]) claim(c *core, round int) (claimed []*waiter[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +240,7 @@ func (q *queue[T]) claim(c *core, round int) (claimed []*waiter[T]) {
 	return claimed
 }
 
-// alike parts waiters into those who may share a write with the first one, and the others.
+// alike divides waiters into those that may share a write with the first one, and the others.
 func alike[T job[T]](waiters []*waiter[T]) (alike, others []*waiter[T]) {
 	at := slices.IndexFunc(waiters, func(w *waiter[T]) bool { return !w.job.isLike(waiters[0].job) })
 	if at < 0 {
@@ -258,15 +257,15 @@ func alike[T job[T]](waiters []*waiter[T]) (alike, others []*waiter[T]) {
 	return alike, others
 }
 
-// triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request that does not wait
-// does so only in a bucket with many writers: elsewhere its policy decides immediately. A settlement has no policy, and always does: also
-// where a transaction was throttled, for which the store names no reason.
+// triesAgain reports whether a throttled write is retried, at the pace of the queue. The write of a request that does not wait is retried
+// only in a bucket with many writers. Otherwise the failure policy decides immediately. A settlement has no policy, so it is always
+// retried, even if a transaction was throttled, for which the store names no reason.
 func (q *queue[T]) triesAgain(c *core, err error, waits bool) bool {
 	return isWriteThrottled(err) && (q.settling || waits || c.isSought(q.bucket)) || q.settling && isKeyThrottled(err)
 }
 
-// ended notes what became of a write of the queue. A job without a write, such as a rejection from memory, changes no
-// pace. Nor does a throttle without another try.
+// ended notes the outcome of a write of the queue. A job without a write, such as a rejection from memory, changes no pace. Neither does a
+// throttle that is not retried.
 func (q *queue[T]) ended(c *core, err error, waits bool) {
 	switch {
 	case err == nil:
@@ -280,8 +279,8 @@ func (q *queue[T]) ended(c *core, err error, waits bool) {
 	}
 }
 
-// withdraw lets a waiter leave whose time does not last until the next write, since the store throttled the last one and the pace holds the
-// next one back. It returns that throttle, and nil for a waiter that waits on.
+// withdraw lets a waiter leave if its time ends before the next write, which the pace delays after a throttle. It returns that throttle, or
+// nil for a waiter that keeps waiting.
 func (q *queue[T]) withdraw(c *core, w *waiter[T]) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -293,7 +292,7 @@ func (q *queue[T]) withdraw(c *core, w *waiter[T]) error {
 	return refusal
 }
 
-// away is [stall.away] for callers of a queue. A correction has no policy, and waits on.
+// away is [stall.away] for callers of a queue. A correction has no policy, and keeps waiting.
 func (q *queue[T]) away(ctx context.Context, c *core) <-chan struct{} {
 	if q.settling {
 		return nil
@@ -301,7 +300,7 @@ func (q *queue[T]) away(ctx context.Context, c *core) <-chan struct{} {
 	return q.bucket.stall.away(ctx, c)
 }
 
-// leaves lets a waiter leave that no write has claimed, and reports whether it does.
+// leaves lets a waiter leave unless a write has claimed it, and reports whether it left.
 func (q *queue[T]) leaves(w *waiter[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -311,21 +310,21 @@ func (q *queue[T]) leaves(w *waiter[T]) bool {
 	return !w.claimed
 }
 
-// drop takes a waiter out of the queue, which is locked.
+// drop removes a waiter from the queue, which is locked.
 func (q *queue[T]) drop(w *waiter[T]) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(other *waiter[T]) bool { return other == w })
 }
 
-// A sharing writes jobs of one kind, of all queues of an engine.
+// A sharing writes the jobs of one kind, for all queues of an engine.
 type sharing[T job[T]] struct {
 	*core
 	writer[T]
-	late func() time.Duration // after which a write is late
+	late func() time.Duration // the time after which a write is late
 }
 
-// await lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
-// others. Before the write begins, the caller leaves the queue. After that, its tokens are given back. The outcome of a
-// settlement is unknown then: it may not be written twice.
+// await waits until a shared write has done the caller's job. If the caller's context ends before the write begins, the caller leaves the
+// queue. If it ends later, the tokens are given back, and the outcome of a settlement is unknown, since it must not be written twice. The
+// other callers are not affected.
 func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 	w := &waiter[T]{job: j, done: make(chan error, 1)}
 	switch to, round := q.join(sh.core, w); to {
@@ -343,7 +342,7 @@ func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 	for away := q.away(ctx, sh.core); ; {
 		select {
 		case err := <-w.done:
-			if err != nil { // all who shared the write look again, or start over
+			if err != nil { // callers of a shared write read again, or start over
 				_ = sh.table.Yield(ctx) // the outcome is known, whether or not the context has ended
 			}
 			return err
@@ -363,7 +362,7 @@ func (sh *sharing[T]) await(ctx context.Context, q *queue[T], j T) error {
 	}
 }
 
-// leave returns the outcome for a caller whose context ends while it waits.
+// leave returns the outcome for a caller whose context ends during its wait.
 func (*sharing[T]) leave(ctx context.Context, q *queue[T], w *waiter[T]) error {
 	if q.leave(w) {
 		return ctx.Err()
@@ -376,15 +375,15 @@ func (*sharing[T]) leave(ctx context.Context, q *queue[T], w *waiter[T]) error {
 	}
 }
 
-// finish ends a write of one caller. When others wait and are not served yet, it begins the writes that they share.
+// finish ends a write of one caller. If others wait and no goroutine serves them, it starts the shared writes.
 func (sh *sharing[T]) finish(ctx context.Context, q *queue[T], round int) {
 	if q.end(sh.core, round) {
 		sh.serve(ctx, q, round)
 	}
 }
 
-// watch ends the round of the writes that callers of a queue wait behind when all of those are late. A lost reply
-// concerns the callers who share that write. The others must not wait for it.
+// watch ends the round of the writes under way when all of them are late. A lost reply concerns only the callers of that write, and must
+// not delay the others.
 func (sh *sharing[T]) watch(ctx context.Context, q *queue[T]) {
 	ctx = context.WithoutCancel(ctx)
 	q.mu.Lock()
@@ -399,12 +398,11 @@ func (sh *sharing[T]) watch(ctx context.Context, q *queue[T]) {
 	})
 }
 
-// serve writes in the background for those who wait, until the queue is empty. A write begins when the pace of the
-// queue allows it. Callers that come during the pause share the write, so a throttled bucket takes fewer writes for as
-// many callers.
+// serve writes in the background for the waiting callers, until the queue is empty. A write begins when the pace of the queue allows it.
+// Callers that arrive during the pause share the write, so a throttled bucket gets fewer writes for the same number of callers.
 //
-// Closing the engine waits for these writes. While other work is under way in the background, they begin even after
-// that. The work may wait for one of them, as tokens being given back do.
+// Closing the engine waits for these writes. While other work is under way in the background, shared writes begin even after the engine was
+// closed. That work may depend on them, as the return of tokens does.
 func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
 	if sh.background.GoOn(ctx, func(ctx context.Context) { sh.serveAll(ctx, q, round) }) {
 		return
@@ -416,7 +414,7 @@ func (sh *sharing[T]) serve(ctx context.Context, q *queue[T], round int) {
 	}
 }
 
-// serveAll writes for those who wait, until the queue is empty.
+// serveAll writes for the waiting callers, until the queue is empty.
 func (sh *sharing[T]) serveAll(ctx context.Context, q *queue[T], round int) {
 	for {
 		sh.rest(ctx, q.pace, 0)
@@ -428,9 +426,8 @@ func (sh *sharing[T]) serveAll(ctx context.Context, q *queue[T], round int) {
 	}
 }
 
-// deliver passes the same outcome to waiters of a queue. Tokens of a caller that gave up are given back in the background.
-// The delivering goroutine counts as work in the background, so that GoOn counts this as well while the engine is being
-// closed.
+// deliver passes the same outcome to waiters of a queue. Tokens of a caller that gave up are returned in the background. The delivering
+// goroutine counts as work in the background, so GoOn also starts this return while the engine is being closed.
 func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waiter[T], err error) {
 	for _, w := range waiters {
 		if !q.deliver(w, err) || err != nil {
@@ -440,9 +437,9 @@ func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waite
 	}
 }
 
-// patiently makes a write of a queue until the store does not throttle it. It tries maxThrottles times more for a throttled key, and
-// once more for an index. It does not try again in the last moments of the context: what becomes of such a write would not be known, and a
-// throttle proves that nothing was written. Nor does a request once the engine is closed, since no pace holds its tries back then.
+// patiently makes a write of a queue, and retries it while the store throttles it: up to maxThrottles times for a throttled key, and once
+// for an index. It does not retry in the last moments of the context: the outcome of such a write would be unknown, while a throttle proves
+// that nothing was written. After the engine was closed, a request is not retried either, since no pace delays its tries then.
 func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, write func() error) error {
 	tries, indexTries := maxThrottles, 1
 	for {
@@ -461,13 +458,13 @@ func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], waits bool, wr
 	}
 }
 
-// mayRetry reports whether a throttled write is tried again.
+// mayRetry reports whether a throttled write may be retried.
 func (sh *sharing[T]) mayRetry(ctx context.Context, q *queue[T]) bool {
 	return (q.settling || sh.background.isOpen()) && hasTime(ctx, sh.reserve(q))
 }
 
-// reserve returns how long before the end of a context the last write of a queue begins. A caller that settles has more time than most, and
-// waits for a slow answer.
+// reserve returns how long before the end of a context the last try of a write begins. A settlement has more time than a request, and waits
+// for a slow answer.
 func (sh *sharing[T]) reserve(q *queue[T]) time.Duration {
 	if q.settling {
 		return min(sh.table.Timeout(), sh.options.SettleLimit) / mostGracePart
@@ -475,12 +472,12 @@ func (sh *sharing[T]) reserve(q *queue[T]) time.Duration {
 	return sh.grace()
 }
 
-// indexRest is the mean time between a write throttled by an index and the next try. DynamoDB holds writes of a table
-// back for about a second when an index has fallen behind, whichever buckets brought that about.
+// indexRest is the mean time between a write that an index throttles and the next try. When an index has fallen behind, DynamoDB throttles
+// all writes of the table for about a second, whichever buckets have caused that.
 const indexRest = time.Second
 
-// restForIndex waits for half of indexRest to one and a half, so that processes do not come again in step. It returns false when the
-// context has no time for that: the failure policy decides then, while there is time. It also does when the context ends.
+// restForIndex waits for 0.5 to 1.5 times indexRest, so that processes do not retry at the same moment. It returns false if the context has
+// no time for that, so that the failure policy can still decide, and if the context ends.
 func (c *core) restForIndex(ctx context.Context) (ok bool, ended error) {
 	rest := indexRest/2 + time.Duration(c.table.IntN(int(indexRest/time.Millisecond)))*time.Millisecond
 	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) <= rest {

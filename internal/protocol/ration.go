@@ -9,27 +9,27 @@ import (
 )
 
 // All processes see the refill of a used-up bucket, and few requests get it. If each request tried to take it, nearly each would cost a
-// failed write. So a process rations what it asks for, as long as its last image may reject requests from memory. A request may ask for:
+// failed write. So a process rations its requests, as long as its last image may reject requests from memory. A request may take:
 //
 //   - the process's own part of the refill since the image, see [traffic.share];
-//   - less what earlier requests of the process, not decided yet, are about to take.
+//   - less what earlier undecided requests of the process are about to take.
 //
-// Other processes have taken the rest, or the next image shows it. Rationing delays little: no more than the refill within the age of a
-// rejection from memory. Demands that are large compared with the bucket are rationed only if they wait. For callers that wait, the refill
-// is room in the queue of tokens. Without rationing, a process whose clock is a few milliseconds ahead would get all of it.
+// Other processes have taken the rest, or the next image will show it. Rationing delays no more than the refill within the age of a
+// rejection from memory. Demands that are large compared with the bucket are rationed only if they wait. For waiting callers, the refill is
+// room in the queue. Without rationing, a process whose clock is a few milliseconds ahead would get all of it.
 
-// isRationed reports whether a process rations what an image of a shard shows.
+// isRationed reports whether this process rations its requests for a shard, given the image of it.
 func (tk *levelTaker) isRationed(l *level, s *shard, i *image, now int64) bool {
 	return (s.traffic.isUsedUp() || tk.isStrained(l.bucket)) && tk.items.isRecent(s, i, now) && l.limits.Config.InLine(&i.State, now)
 }
 
-// isRationed reports whether callers share what has flowed in since an image with other processes.
+// isRationed reports whether the callers count only the ration of this process in the refill since an image.
 func (t *shardTake) isRationed(i *image) bool {
 	return t.tk.isRationed(t.level, t.s, i, t.at) && (t.demand.Waits() || t.areSmall(i, t.at))
 }
 
-// ration makes the plan again from this process's part of what has flowed in since an image, see [traffic.share]. Others have taken the
-// rest, or it shows once the image is too old. What is rationed is a trickle.
+// ration makes the plan again, with only this process's part of the refill since an image, see [traffic.share]. Others have taken the rest,
+// or a read shows it once the image is too old. If the refill is more than a trickle, it is not rationed.
 func (t *shardTake) ration(i *image) {
 	t.rationed = true
 	t.asOf = t.s.traffic.rationedAt(i, t.at, t.demand.Waits())
@@ -40,8 +40,7 @@ func (t *shardTake) ration(i *image) {
 	t.planAsOf(i)
 }
 
-// outOfRation returns the shortage of a request that finds nothing left of its process's ration; nil for one that is to be decided by the
-// store.
+// outOfRation returns a shortage if the ration of the process has nothing left for a request, and nil if the store is to decide.
 func (tk *levelTaker) outOfRation(l *level) error {
 	if short := tk.place(l, false).short; short != nil {
 		return short
@@ -49,7 +48,7 @@ func (tk *levelTaker) outOfRation(l *level) error {
 	return nil
 }
 
-// areOutOfRation returns for each level whether its bucket has nothing left of the process's ration, and whether one has not.
+// areOutOfRation returns the error of [levelTaker.outOfRation] for each level, and whether there is one.
 func (tk *levelTaker) areOutOfRation(levels []level) (errs []error, short bool) {
 	for i := range levels {
 		if err := tk.outOfRation(&levels[i]); err != nil {
@@ -62,24 +61,23 @@ func (tk *levelTaker) areOutOfRation(levels []level) (errs []error, short bool) 
 	return errs, short
 }
 
-// isTrickleOf reports whether a shard, as it was read, has only a trickle of what a level lacks at a time, within the age of a rejection
-// from memory.
+// isTrickleOf reports whether a shard, in an image, has only a trickle of the limits that a level is short of: no more than the refill
+// within the age of a rejection from memory.
 func (tk *levelTaker) isTrickleOf(l *level, i *image, asOf int64) bool {
 	age := tk.options.RejectionAge.Milliseconds()
 	return l.limits.Config.IsTrickle([]*bucket.State{&i.State}, &i.State, &l.demand, asOf, i.askedAt, age)
 }
 
-// rationedAt returns the time at which an image is judged by a process that counts on its part of what has flowed in since. Processes
-// whose parts differ a little would otherwise fall into step, and the first one would get all. So the time until the part has flowed
-// in is random for each image, between none and twice its length.
+// rationedAt returns an earlier time at which to evaluate an image, so that only this process's part of the refill since the image counts.
+// If processes with similar parts evaluated at the same moments, the first one would get everything. So the time until the part has been
+// refilled is multiplied by a random factor between 0 and 2 for each image.
 //
-// Without a wait, a request takes its part immediately if that time is over when the tokens have flowed in. The bucket may be full soon,
-// and refuse what flows in. A queue of tokens refuses nothing, so callers that wait can come later: by the random time after the tokens
-// have flowed in, and by more if their process has taken more recently, see [tookWeight]. Then small differences of clocks do not decide
-// who gets the tokens.
+// A request that does not wait takes its part as soon as that time has passed, since the bucket may soon be full and lose refill. A queue
+// loses no refill. So waiting callers add the random time after the refill, and add more if their process has taken much recently, see
+// [tookWeight]. So small differences between clocks do not decide which process gets the tokens.
 //
-// If writes of the process fail, the parts of all processes are more than the whole. So the time is longer by the square root of how many writes
-// are charged for one that is done. Without the root, a process that fails more often than others would fall behind them.
+// If writes of the process fail, the parts of all processes add up to more than the whole. So the time is multiplied by the square root of
+// the writes charged per applied write. Without the root, a process that fails more often than others would fall behind them.
 func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 	share, took := t.share()
 	if share == 1 {
@@ -93,20 +91,20 @@ func (t *traffic) rationedAt(i *image, now int64, waits bool) int64 {
 	return i.askedAt + int64(min(elapsed, elapsed*share/(draw*math.Sqrt(t.cost()))))
 }
 
-// tookWeight is the weight of a process's part of the recent writes in the delay of its callers that wait, relative to the time until
-// tokens flow in. A process that comes too late each time takes nothing, so its delay becomes the shortest. Of 4, 8 and 16, 8 left the
-// least difference between four processes whose clocks are up to half a second apart.
+// tookWeight is how much a process's share of the recent writes adds to the delay of its waiting callers, relative to the time until tokens
+// are refilled. A process that always comes too late takes nothing, so its delay becomes the shortest. Of 4, 8 and 16, the weight 8 left
+// the smallest difference between four processes whose clocks are up to half a second apart.
 const tookWeight = 8
 
-// A pendingTakes has the amounts that requests of this process are about to take. Where one of them does not get its own, others have taken
-// them, or there were none. So a request that comes later counts on what they leave. It is safe for concurrent use.
+// A pendingTakes has the amounts that requests of this process are about to take. A later request counts only on what they leave: even if
+// one of them fails, others have taken the tokens, or there were none. It is safe for concurrent use.
 type pendingTakes struct {
 	mu       sync.Mutex
 	requests int
 	amounts  []bucket.Amount
 }
 
-// begins notes that a request is to be decided that asks for amounts.
+// begins adds the amounts of a request that is about to be decided.
 func (u *pendingTakes) begins(amounts []bucket.Amount) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -116,7 +114,7 @@ func (u *pendingTakes) begins(amounts []bucket.Amount) {
 	}
 }
 
-// ends notes that it is decided.
+// ends removes them after the request was decided.
 func (u *pendingTakes) ends(amounts []bucket.Amount) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -145,7 +143,7 @@ func (u *pendingTakes) any() bool {
 	return u.requests > 0
 }
 
-// less returns an image without what is under way.
+// less returns an image less the amounts under way.
 func (u *pendingTakes) less(i *image) *image {
 	u.mu.Lock()
 	defer u.mu.Unlock()
