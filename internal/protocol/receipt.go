@@ -7,27 +7,27 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A Receipt is a ledger of the tokens taken: per level, shard and limit. Its zero value is one of nothing. It must not
-// be copied while a take is under way.
+// A Receipt is a ledger of the tokens taken, by level, shard and limit. Its zero value is empty. It must not be copied while a take is
+// under way.
 type Receipt struct {
 	levels []levelReceipt
-	rare   *rareReceipt // nil for a caller that neither waits nor has a priority. Copies share it, and nothing changes it
+	rare   *rareReceipt // nil without a wait and a priority. Copies share it, and it never changes
 
-	levelSpace [1]levelReceipt // for the most frequent case: one level, one shard
+	levelSpace [1]levelReceipt // for the most frequent case of one level and one shard
 }
 
 // A rareReceipt has the parts that few receipts have.
 type rareReceipt struct {
-	until    time.Duration   // when all of it is there, since the engine was made; 0 for a caller that does not wait
+	until    time.Duration   // when all tokens are available, since the engine was made; 0 without a wait
 	latest   time.Duration   // until when the caller waits, since the engine was made
 	priority string          // of the request
-	asked    []bucket.Amount // by a request that waits
+	asked    []bucket.Amount // the amounts of a waiting request
 }
 
-// usual are the rare parts of all other receipts.
+// usual has the rare parts of all other receipts.
 var usual rareReceipt
 
-// rest returns the rare parts of a receipt. They are not to be changed.
+// rest returns the rare parts of a receipt, which must not be changed.
 func (r *Receipt) rest() *rareReceipt {
 	if r.rare == nil {
 		return &usual
@@ -44,35 +44,35 @@ func (r *Receipt) of(priority string) {
 	}
 }
 
-// asks notes what a request that waits has asked for.
+// asks notes the amounts of a waiting request.
 func (r *Receipt) asks(amounts []bucket.Amount) {
 	next := *r.rest()
 	next.asked = amounts
 	r.rare = &next
 }
 
-// due notes when all of it is there, and until when the caller waits.
+// due notes when all tokens are available, and until when the caller waits.
 func (r *Receipt) due(until, latest time.Duration) {
 	next := *r.rest()
 	next.until, next.latest = until, latest
 	r.rare = &next
 }
 
-// A levelReceipt has the tokens taken of one level.
+// A levelReceipt has the tokens taken from one level.
 type levelReceipt struct {
 	bucket *Bucket
-	limits *Limits           // by which it was taken
-	parts  []shardAmounts    // each shard once, and once more for other lives of its limits
-	rare   *rareLevelReceipt // nil for a caller that neither waits nor has slots. Copies share it, and nothing changes it
-	round  int32             // of the receipt: requests with the same levels share one
+	limits *Limits           // by which the tokens were taken
+	parts  []shardAmounts    // one for each shard, or several if lives of its limits differ
+	rare   *rareLevelReceipt // nil without a wait and slots. Copies share it, and it never changes
+	round  int32             // requests with the same levels share a round
 	position
 
 	partSpace [1]shardAmounts
 }
 
-// A rareLevelReceipt has the parts that few of them have.
+// A rareLevelReceipt has the parts that few level receipts have.
 type rareLevelReceipt struct {
-	bookings []booking // of a caller that waits
+	bookings []booking // of a waiting caller
 	holds    []*Hold   // of slots
 }
 
@@ -90,7 +90,7 @@ func (t *levelReceipt) holds() []*Hold {
 	return t.rare.holds
 }
 
-// apart returns a copy that shares no memory with the receipt, which the caller may use again.
+// apart returns a copy that shares no memory with the receipt. The caller may then reuse the receipt.
 func (t *levelReceipt) apart() levelReceipt {
 	own := *t
 	own.parts = slices.Clone(t.parts)
@@ -103,22 +103,22 @@ func (t *levelReceipt) book(bookings []booking) { t.rare = &rareLevelReceipt{boo
 // hold notes the slots of a caller.
 func (t *levelReceipt) hold(holds []*Hold) { t.rare = &rareLevelReceipt{t.bookings(), holds} }
 
-// shardAmounts are amounts taken of one shard, each limit once.
+// shardAmounts are amounts taken from one shard, each limit once.
 type shardAmounts struct {
 	shard   *shard
 	amounts []bucket.Amount
-	known   *lives // of the limits of the shard; nil if they are not known
+	known   *lives // the lives of the shard's limits; nil if unknown
 }
 
 func (p *shardAmounts) lives() []bucket.Life { return p.known.list() }
 
-// lives has the life of each limit of one item. Receipts share them.
+// lives has the life of each limit of one item. Receipts share it.
 type lives struct {
 	all   []bucket.Life
-	shape *bucket.Shape // of all images with these lives; nil if they do not follow from it
+	shape *bucket.Shape // the shape of all images with these lives; nil if lives do not follow from a shape
 }
 
-// before returns the lives as one of several receipts of a write has them, given one behind it.
+// before returns the lives for a receipt of a shared write, given the amounts of a caller behind it.
 func (l *lives) before(behind []bucket.Amount) *lives {
 	all := l.list()
 	next := bucket.Behind(all, behind)
@@ -135,7 +135,7 @@ func (l *lives) list() []bucket.Life {
 	return l.all
 }
 
-// took notes the tokens taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
+// took notes the tokens taken from a shard of a level. The shard is nil if nothing was taken from the level so far.
 func (t *levelReceipt) took(l *level, s *shard, amounts []bucket.Amount, known *lives) {
 	t.bucket, t.position, t.limits, t.parts, t.rare = l.bucket, l.position, l.limits, nil, nil
 	if s == nil {
@@ -149,7 +149,7 @@ func (t *levelReceipt) took(l *level, s *shard, amounts []bucket.Amount, known *
 	t.parts = t.partSpace[:]
 }
 
-// Limits returns the limits by which the request was taken, each once; none for a receipt of nothing.
+// Limits returns the limits that the tokens were taken from, each once. It returns none for an empty receipt.
 func (r *Receipt) Limits() []bucket.Params {
 	var all []bucket.Params
 	for i := range r.levels {
@@ -159,20 +159,20 @@ func (r *Receipt) Limits() []bucket.Params {
 	return all
 }
 
-// Has reports whether one of the limits by which the request was taken has a name.
+// Has reports whether the limits that the tokens were taken from include one of that name.
 func (r *Receipt) Has(limit string) bool {
 	return slices.ContainsFunc(r.levels, func(t levelReceipt) bool { return t.limits.has(limit) })
 }
 
-// HasSlots reports whether one of the limits by which the request was taken is of slots and has a name.
+// HasSlots reports whether the limits of the request include slots of that name.
 func (r *Receipt) HasSlots(limit string) bool {
 	return slices.ContainsFunc(r.levels, func(t levelReceipt) bool { return t.limits.Config.FindSlots(limit) != nil })
 }
 
-// IsEmpty reports whether the receipt is one of nothing.
+// IsEmpty reports whether the receipt is empty.
 func (r *Receipt) IsEmpty() bool { return len(r.levels) == 0 }
 
-// Entity returns the entity of the request, "" for a receipt of nothing.
+// Entity returns the entity of the request, "" for an empty receipt.
 func (r *Receipt) Entity() string {
 	if len(r.levels) == 0 {
 		return ""
@@ -180,7 +180,7 @@ func (r *Receipt) Entity() string {
 	return r.levels[0].bucket.Entity
 }
 
-// Resource returns the resource of the request, "" for a receipt of nothing.
+// Resource returns the resource of the request, "" for an empty receipt.
 func (r *Receipt) Resource() string {
 	if len(r.levels) == 0 {
 		return ""
@@ -188,7 +188,7 @@ func (r *Receipt) Resource() string {
 	return r.levels[0].bucket.Resource
 }
 
-// Request returns a request for more of the receipt's limits. The receipt is not one of nothing.
+// Request returns a request for further amounts of the receipt's limits. The receipt must not be empty.
 func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	t := &r.levels[0]
 	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts, Priority: r.rest().priority}
@@ -198,9 +198,8 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 	return more
 }
 
-// Add adds the tokens of a later request of the same entity and resource. Where it was taken of other levels, since the entity was moved
-// or limits were changed, it begins a new round. Add returns a [*bucket.OverflowError] when that is more than can be counted, and leaves
-// the receipt as it is.
+// Add adds the tokens of a later request of the same entity and resource. If that request had other levels, since the entity was moved or
+// limits were changed, it begins a new round. If a sum overflows, Add returns a [*bucket.OverflowError], and leaves the receipt unchanged.
 func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.levels)
 	first := r.roundOf(len(total))
@@ -238,10 +237,10 @@ func (r *Receipt) roundOf(end int) (first int) {
 // isSameLevel reports whether two receipts are of one level.
 func isSameLevel(a, b levelReceipt) bool { return a.isOf(b.bucket) && a.position == b.position }
 
-// isOf reports whether a level receipt is of a bucket, which the engine may have forgotten and seen again.
+// isOf reports whether a level receipt belongs to a bucket. The engine may have evicted and reloaded the bucket since.
 func (t *levelReceipt) isOf(b *Bucket) bool { return t.bucket.is(b) }
 
-// totalOf returns the tokens of a bucket in several receipts.
+// totalOf returns the sum of a bucket's tokens in several receipts.
 func totalOf(receipts []levelReceipt, b *Bucket) (total []bucket.Amount, err error) {
 	for i := range receipts {
 		if t := &receipts[i]; t.isOf(b) {
@@ -259,8 +258,8 @@ func totalOf(receipts []levelReceipt, b *Bucket) (total []bucket.Amount, err err
 	return total, nil
 }
 
-// add adds tokens taken of the same level later, perhaps when the engine had forgotten its bucket and seen it again.
-// Each shard stays one part, so that a correction names a limit once.
+// add adds tokens that were taken from the same level later. The engine may have evicted and reloaded the bucket in between. Each shard
+// stays one part, so that a correction names a limit once.
 func (t *levelReceipt) add(more *levelReceipt) (err error) {
 	t.limits, t.parts = more.limits, slices.Clone(t.parts)
 	for _, p := range more.parts {
@@ -279,7 +278,7 @@ func (t *levelReceipt) add(more *levelReceipt) (err error) {
 	return err
 }
 
-// total returns the tokens taken of all shards.
+// total returns the tokens taken from all shards.
 func (t *levelReceipt) total() (total []bucket.Amount, err error) {
 	if len(t.parts) == 1 {
 		return t.parts[0].amounts, nil
@@ -295,7 +294,7 @@ func (t *levelReceipt) total() (total []bucket.Amount, err error) {
 // A Settlement has the corrections of a receipt that are still to be written. It is not safe for concurrent use.
 type Settlement struct {
 	due   []correction
-	holds []*Hold // slots to give back
+	holds []*Hold // slots to release
 }
 
 // A correction has the amounts due to one shard of a level.
@@ -304,8 +303,8 @@ type correction struct {
 	limits  *Limits
 	shard   *shard // nil for any
 	amounts []bucket.Amount
-	lives   []bucket.Life // of the limits that the amounts are given back to; nil for any
-	holds   []*Hold       // slots of the same item that the same write gives back
+	lives   []bucket.Life // lives of the limits that get the refunds; nil for any
+	holds   []*Hold       // slots of the same item that the same write releases
 }
 
 // Done reports whether nothing is due any more.
@@ -314,13 +313,13 @@ func (s *Settlement) Done() bool { return len(s.due) == 0 && len(s.holds) == 0 }
 // Due returns the number of corrections that are still to be written.
 func (s *Settlement) Due() int { return len(s.due) }
 
-// Return returns the settlement that gives everything back.
+// Return returns the settlement that refunds everything.
 func (r *Receipt) Return() Settlement {
 	var s Settlement
 	for i := range r.levels {
 		s.due = r.levels[i].returns(s.due)
 	}
-	for i := range s.due { // what a shadow limit foretold remains so
+	for i := range s.due { // predictions of shadow limits stay counted
 		for j := range s.due[i].amounts {
 			s.due[i].amounts[j].Refusals = 0
 		}
@@ -329,7 +328,7 @@ func (r *Receipt) Return() Settlement {
 	return s
 }
 
-// Holds returns the slots of the request, which end with it.
+// Holds returns the slots of the request, which are released when it ends.
 func (r *Receipt) Holds() (holds []*Hold) {
 	for i := range r.levels {
 		holds = append(holds, r.levels[i].holds()...)
@@ -337,7 +336,7 @@ func (r *Receipt) Holds() (holds []*Hold) {
 	return holds
 }
 
-// returns appends the corrections that give back the receipts of a level.
+// returns appends the corrections that refund the receipt of a level.
 func (t *levelReceipt) returns(due []correction) []correction {
 	for _, p := range t.parts {
 		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
@@ -347,9 +346,9 @@ func (t *levelReceipt) returns(due []correction) []correction {
 	return due
 }
 
-// Correct returns the settlement that corrects the consumption of the entity itself: positive for more, negative for
-// less. Each level is charged for those limits that it had when it was taken from. Each shard gets back at most its own
-// part. Of several rounds, the last one is charged for more, and the last ones get back first.
+// Correct returns the settlement that corrects the consumption of the entity itself: positive for more, negative for less. Each level is
+// charged for the limits that it had at the time of the take. Each shard is refunded at most its own part. If there are several rounds,
+// more is charged to the last one, and refunds go to the latest rounds first.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
 	for end := len(r.levels); end > 0; {
@@ -373,13 +372,13 @@ func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	return s
 }
 
-// portionOf returns the part of a correction that goes to a round, and the rest of it.
+// portionOf returns the part of a correction that goes to a round, and the remainder.
 func portionOf(round []levelReceipt, amounts []bucket.Amount) (part, rest []bucket.Amount) {
 	for _, a := range amounts {
 		had, taken := false, int64(0)
 		for i := range round {
 			if t := &round[i]; t.limits.Config.Has(a.Limit) {
-				total, _ := t.total() // it was added up before
+				total, _ := t.total() // an earlier sum did not overflow
 				had, taken = true, max(taken, bucket.OfWhole(total, a.Limit))
 			}
 		}
@@ -411,7 +410,7 @@ func (t *levelReceipt) corrections(due []correction, amounts []bucket.Amount) []
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
 			more := a
-			for at := range t.parts { // of the same part of the limit, whichever shards it was taken of
+			for at := range t.parts { // from the same share of the limit, on any shard
 				for _, taken := range t.parts[at].amounts {
 					if bucket.LimitOf(taken.Limit) == a.Limit && taken.Tokens > 0 {
 						more.Limit = taken.Limit
@@ -433,7 +432,7 @@ func (t *levelReceipt) corrections(due []correction, amounts []bucket.Amount) []
 	return due
 }
 
-// charged returns the part of a level receipt by which more of a limit is charged.
+// charged returns the part of a level receipt that is charged if more of a limit was used.
 func (t *levelReceipt) charged(limit string) *shardAmounts {
 	for i := range t.parts {
 		if bucket.IsUnowned(t.parts[i].lives(), limit) {

@@ -13,34 +13,33 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/seldom"
 )
 
-// refunds give back the tokens of requests that were not admitted.
+// refunds returns the tokens of requests that were not admitted.
 type refunds struct {
 	*core
 	settler *settler
 	memory  *Memory
-	lost    seldom.Line // what could not be given back
+	lost    seldom.Line // tokens that could not be returned
 }
 
-// report logs that something could not be given back, once a minute. Unreturned counts all of it.
+// report logs that tokens could not be returned, once a minute. Unreturned counts every case.
 func (rf *refunds) report(ctx context.Context, b *Bucket, requests uint64, err error) {
 	rf.Unreturned.Add(requests)
 	rf.lost.Log(ctx, rf.options.Logger, slog.LevelWarn, "zlimit: tokens of a request that was not admitted could not be given back",
 		"entity", b.Entity, "resource", b.Resource, "requests", requests, "error", err)
 }
 
-// A pendingRefunds has the tokens still to be given back to a bucket, of requests that were not admitted: the store refused
-// them at the time. It is one sum of amounts for each shard, and is given back in the background, or by the next
-// request that falls short. It is safe for concurrent use.
+// A pendingRefunds has tokens of requests that were not admitted, if the store did not accept their return to the bucket. It has one sum of
+// amounts for each shard. The sums are returned in the background, or by the next request that falls short. It is safe for concurrent use.
 type pendingRefunds struct {
-	turn chan struct{} // holds a token while a goroutine gives back
+	turn chan struct{} // holds a token while a goroutine returns tokens
 
 	owes atomic.Bool // something is due
 
 	mu      sync.Mutex // guards what follows
 	due     []correction
-	giving  []correction // that are being written
-	takes   uint64       // which the sums are of
-	running bool         // a goroutine of its own gives back
+	giving  []correction // corrections that are being written
+	takes   uint64       // the number of takes in the sums
+	running bool         // a background goroutine returns them
 }
 
 // amounts returns the tokens due to all shards, as amounts taken.
@@ -60,7 +59,7 @@ func (o *pendingRefunds) amounts() (total []bucket.Amount) {
 	return total
 }
 
-// add adds corrections to those that are due. It returns false for what can be counted no more.
+// add adds corrections to the due ones. It returns false if a sum overflows.
 func (o *pendingRefunds) add(due []correction) bool {
 	defer o.note()
 	for _, c := range due {
@@ -87,14 +86,14 @@ func (o *pendingRefunds) add(due []correction) bool {
 // note notes whether something is due.
 func (o *pendingRefunds) note() { o.owes.Store(len(o.due)+len(o.giving) > 0) }
 
-// leastRest and mostRest bound the time between two tries to give tokens back to a bucket.
+// leastRest and mostRest bound the time between two tries to return tokens to a bucket.
 const (
 	leastRest = 100 * time.Millisecond
 	mostRest  = 10 * time.Second
 )
 
-// owe keeps what could not be given back to a bucket, and gives it back in the background. What provably was not written can be
-// written later. It returns false when that is not so, or the engine is closed.
+// owe keeps corrections that failed, and writes them in the background. It returns false if they may have been written, and if the engine
+// is closed.
 func (rf *refunds) owe(ctx context.Context, b *Bucket, due []correction, failure error) bool {
 	if !isRepeatable(failure) {
 		return false
@@ -110,13 +109,13 @@ func (rf *refunds) owe(ctx context.Context, b *Bucket, due []correction, failure
 	return true
 }
 
-// isRepeatable reports whether an error of a correction that was not written may pass.
+// isRepeatable reports whether a correction that was not written may succeed later, given its error.
 func isRepeatable(err error) bool {
 	return isOutage(err) || errors.Is(err, ErrContended) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrClosed)
 }
 
-// repay gives back the tokens due to a bucket until there are none. When the engine is closed it tries once more, and
-// no longer than the settle limit.
+// repay returns the tokens that are due to a bucket, until none are. When the engine is closed, it tries once more, within the settle
+// limit.
 func (rf *refunds) repay(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,7 +130,7 @@ func (rf *refunds) repay(ctx context.Context, b *Bucket) {
 	}
 }
 
-// end ends the work in the background when nothing is due, or gives up, and reports for how many takes something was due.
+// end ends the work in the background if nothing is due or giveUp is set. It reports the number of takes that were given up.
 func (o *pendingRefunds) end(giveUp bool, lost func(takes uint64)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,7 +145,7 @@ func (o *pendingRefunds) end(giveUp bool, lost func(takes uint64)) bool {
 	return true
 }
 
-// returnDue gives back the tokens due to a bucket.
+// returnDue returns the tokens that are due to a bucket.
 func (rf *refunds) returnDue(ctx context.Context, b *Bucket) error {
 	o := &b.pendingRefunds
 	select {

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A judge reports where limits stand, and rejects requests.
+// A judge reports the state of limits, and rejects requests.
 type judge struct {
 	*core
 	looks    *looks
@@ -18,8 +18,8 @@ type judge struct {
 	memory   *Memory
 }
 
-// predictsRejection returns a level whose last images, however old, reject its demand; nil if there is none. Then it is cheaper to look again
-// before the other levels are taken from.
+// predictsRejection returns a level whose last images, however old, reject its demand; nil if there is none. It is then cheaper to read
+// that level before the other levels are charged.
 func (ju *judge) predictsRejection(levels []level) *level {
 	now := ju.now()
 	for i := range levels {
@@ -51,13 +51,13 @@ func (l *level) inLine(states []*bucket.State, now int64) bool {
 	return true
 }
 
-// covered reports whether the shards of a level, as a view has them, have its demand. Tokens that requests of this
-// process have still to give back count as there. A request is thus never rejected for its own charge.
+// covered reports whether the shards of a view cover the demand of a level. Tokens that this process has still to return count as
+// available. So a request is never rejected because of its own charge.
 func (ju *judge) covered(l *level, v *view) bool {
 	return (l.demand.Empty() || l.limits.Config.Covers(v.states, l.held(), ju.now())) && ju.coversSlots(l, v.states)
 }
 
-// coversSlots reports whether a bucket has the slots that a level asks for.
+// coversSlots reports whether a bucket has enough free slots for a level.
 func (c *core) coversSlots(l *level, states []*bucket.State) bool {
 	return len(l.demand.Slots()) == 0 || l.limits.Config.CoversSlots(states, l.demand.Slots(), c.slotNow())
 }
@@ -70,18 +70,18 @@ func (ju *judge) views(levels []level, seen recency) []view {
 	return views
 }
 
-// refuse returns the rejection of levels, at least one of which falls short. It uses the known image of each shard that was seen since the
-// request came, or recently enough for a rejection from memory, and reads the other shards. It first brings items in line with their
-// configured limits, so that the reported status is correct. It returns errRoom if the images show enough tokens after all, which may have
-// been refilled meanwhile.
+// refuse returns the rejection of levels, at least one of which falls short. It uses images from after the arrival of the request, and
+// images that are recent enough for a rejection from memory. It reads the other shards. It first brings items in line with their configured
+// limits, so that the reported status is correct. It returns errRoom if the images show enough tokens after all, which may have been
+// refilled meanwhile.
 //
 // An outage does not turn a rejection into another error:
 //   - If a level was proven to fall short, the request is rejected even if the other levels cannot be read.
 //   - If reads of the shards are throttled, the last images decide, however old they are.
 //   - If a level falls short by its configured limits, the request is rejected even if its item cannot be brought in line.
-//   - If shards prove that a level falls short, the request is rejected immediately, and the others are reported as last seen.
+//   - If shards prove that a level falls short, the request is rejected immediately, and the other levels are reported as last seen.
 func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error {
-	seen := ju.looks.seenFor(&levels[0]) // all of one request
+	seen := ju.looks.seenFor(&levels[0]) // all levels belong to one request
 	if isByShare(errs) {
 		return ju.rejectionByShare(ctx, levels, ju.views(levels, seen), errs)
 	}
@@ -113,21 +113,21 @@ func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error
 	return ju.rejection(ctx, levels, views)
 }
 
-// isOutdated reports whether the items of levels show a change by an operator, such as a move to another parent, that the levels may
-// have been found before.
+// isOutdated reports whether the items of levels show a change by an operator, such as a move to another parent, that may be later than the
+// levels.
 func isOutdated(levels []level) bool {
 	return slices.ContainsFunc(levels, func(l level) bool { return l.bucket.outdates(l.limits) })
 }
 
-// rejection reports where the limits of levels stand, by views of them. It returns errRoom when none of them falls short
-// any more: time has gone on, or another goroutine has seen tokens come back.
+// rejection returns the rejection with the state of all limits, from views of the levels. It returns errRoom if none of them falls short
+// any more: tokens were refilled, or another goroutine has seen returned tokens.
 func (ju *judge) rejection(ctx context.Context, levels []level, views []view) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, views))
 }
 
-// rejectAsSeen returns the rejection of levels one of which was short when it was last seen since the request came; nil if none was. It makes
-// no call. The images were not read together, see [view], and more has flowed in since, which others take. So it is for requests whose time is
-// over.
+// rejectAsSeen returns a rejection if a level was short in its last images from after the arrival of the request, and nil otherwise. It
+// makes no call. The images were not read together, see [view], and it does not count the refill since. So it is used only for requests
+// whose time has ended.
 func (ju *judge) rejectAsSeen(ctx context.Context, levels []level) error {
 	views, bys := make([]view, len(levels)), make([][]bucket.Status, len(levels))
 	short := false
@@ -149,7 +149,7 @@ func (ju *judge) rejectAsSeen(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, reported)
 }
 
-// rejectionOf returns the rejection with the statuses of levels, or errRoom when no limit falls short.
+// rejectionOf returns the rejection with the statuses of levels, or errRoom if no limit falls short.
 func (ju *judge) rejectionOf(ctx context.Context, levels []level, reported []LevelStatus) error {
 	rejected := false
 	for i := range reported {
@@ -164,15 +164,15 @@ func (ju *judge) rejectionOf(ctx context.Context, levels []level, reported []Lev
 	return &RejectedError{reported}
 }
 
-// rejectSlots returns a rejection for lack of slots: where all limits stand as last seen. It returns errRoom when slots have come back
-// since.
+// rejectSlots returns a rejection for lack of slots, with the state of all limits as last seen. It returns errRoom if slots have become
+// free since.
 func (ju *judge) rejectSlots(ctx context.Context, levels []level) error {
 	return ju.rejectionOf(ctx, levels, ju.statuses(levels, ju.views(levels, ju.looks.seenFor(&levels[0]))))
 }
 
-// standing returns where limits stand in shards that were found short at a time. They are reported for the present time. Others may have taken
-// what flowed in since then, so that the own reading of the request would show a debt. Where the tokens of the request have flowed in by now,
-// the balance is that of the reading, and the wait ends with the next millisecond.
+// standing returns the state of limits in shards that were found short at a time. It reports them for the present time: others may have
+// taken the refill since, so the reading of the request would show a debt. If the tokens of the request have been refilled by now, the
+// reported balance is that of the reading, and the wait is one millisecond.
 func standing(c *bucket.Config, shards []*bucket.State, d *bucket.Demand, at, now int64) []bucket.Status {
 	statuses := c.Statuses(nil, shards, d, at)
 	if now <= at {
@@ -192,7 +192,7 @@ func standing(c *bucket.Config, shards []*bucket.State, d *bucket.Demand, at, no
 	return statuses
 }
 
-// shorten makes reported limits fall short that do so by other statuses, with the lower balance and the longer wait.
+// shorten marks reported limits as short if other statuses show them short, with the lower balance and the longer wait of the two.
 func shorten(reported, by []bucket.Status) {
 	for _, by := range by {
 		at := slices.IndexFunc(reported, func(s bucket.Status) bool { return s.Name == by.Name })
@@ -208,10 +208,9 @@ func isByShare(errs []error) bool {
 	})
 }
 
-// rejectionByShare returns a rejection of levels some of which fall short by shares. Such a limit stands as in the shard
-// last found short, at the time of that, unless all shards as last seen have less. So the wait is enough, even when
-// others took tokens of the other shards. It returns errRoom when tokens that this process has still to give back make
-// up for the shortage.
+// rejectionByShare returns a rejection of levels, at least one of which was rejected by one or two shards. A limit of such a level is
+// reported as in the shard that was last found short, unless all shards as last seen have less. So the reported wait suffices, even if
+// others take tokens from the other shards. It returns errRoom if tokens that this process has still to return cover the shortage.
 func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []view, errs []error) error {
 	reported := ju.statuses(levels, views)
 	for i, err := range errs {

@@ -8,12 +8,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// All writes of items with tokens or slots are sent here, so that one place says what a reply means: a write that was or may have been
-// applied, one that lost a race, and one that the store refused.
+// All writes of items with tokens or slots are sent here, so that one place interprets replies: a write was applied, may have been applied,
+// lost a race, or was rejected by the store.
 
-// exchange sends a write of an item, and remembers the image that came back. It returns that image: after the write, or after its failed
-// condition; nil when it is not known, or cannot be read. A write that met a transaction is a lost race. The plan is nil for a
-// write of slots.
+// exchange sends a write of an item, and remembers the returned image. It returns that image, from after the write or its failed condition.
+// The image is nil if it is unknown or unreadable. A conflict with a transaction is a lost race. The plan is nil for a write of slots.
 func (it *items) exchange(ctx context.Context, s *shard, w store.Write, plan *bucket.Plan, askedAt int64) (next *image, applied bool, err error) {
 	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
 	s.traffic.sent()
@@ -53,7 +52,7 @@ type planned struct {
 	limits *Limits
 }
 
-// planned returns parts of a view as plans of a transaction.
+// planned returns the parts of a view as plans of a transaction.
 func (v *view) planned(parts []bucket.Part, l *Limits) []planned {
 	plans := make([]planned, len(parts))
 	for i := range parts {
@@ -62,8 +61,8 @@ func (v *view) planned(parts []bucket.Part, l *Limits) []planned {
 	return plans
 }
 
-// transact writes plans in one transaction, together with other writes. It returns false when others came first. A transaction returns no
-// images, so it forgets the images of shards that it wrote, or may have written.
+// transact writes plans in one transaction, together with other writes. It returns false if other writers came first. A transaction returns
+// no images, so transact forgets the images of shards that it wrote or may have written.
 func (it *items) transact(
 	ctx context.Context, plans []planned, others []store.Write, send func(context.Context, []store.Write) (bool, error),
 ) (done bool, err error) {

@@ -20,8 +20,8 @@ type resizer struct {
 	fails seldom.Line // of splits and merges
 }
 
-// rebalance splits a shard with more writes than its key can bear, and merges one with few writes for a while. It is
-// called after a write, so never on the way to a rejection, and works in the background.
+// rebalance splits a shard that is written too often for its key, and merges a shard that was written seldom for a while. It is called
+// after a write, so a rejection never waits for it, and works in the background.
 func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	if !rs.table.Partitioned() {
 		return
@@ -30,7 +30,7 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	pressed := i.Pressed(now)
 	switch {
 	case (pressed || s.traffic.isBusy()) && rs.maySplit(l, i, now) && (pressed || rs.table.IntN(splitOneIn) == 0):
-		lineage := l.limits.Lineage // the level may be another request's by then
+		lineage := l.limits.Lineage // the memory of the level may be reused by then
 		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, lineage, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
@@ -41,25 +41,24 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	}
 }
 
-// splitOneIn is the number of writes of a busy shard of which one splits it. All processes find the shard busy at the same time, and the
+// splitOneIn is how many writes of a busy shard there are per try to split it. All processes find the shard busy at the same time, and the
 // transactions of all of them would add to the load of its key.
 const splitOneIn = 32
 
-// perKey is the number of writes a second that a key bears.
+// perKey is the number of writes a second that a key sustains.
 const perKey = 1000
 
-// outgrows reports whether the bucket of a level, as last seen, outgrows its key. In the next second it can then
-// admit more requests like this one than a key bears writes. Another shard of a bucket that cannot would only
-// take more reads.
+// outgrows reports whether the bucket of a level, as last seen, outgrows its key: in the next second it can admit more requests like this
+// one than a key sustains writes. If it cannot, another shard would only cost more reads.
 func (rs *resizer) outgrows(l *level, now int64) bool {
 	states, _ := l.bucket.states(nil)
-	there := bucket.Demand{Amounts: l.demand.Amounts} // not what callers would wait for
+	there := bucket.Demand{Amounts: l.demand.Amounts} // without the debt that waiting callers may add
 	return l.limits.Config.Room(states, &there, now, time.Second.Milliseconds()) > perKey
 }
 
-// maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would end as late
-// on two, and it keeps its order on one. The shard itself decides, since older images of the others show less of their queues. A shard with
-// a quota that carries may not either: see [bucket.State.Carries].
+// maySplit reports whether a shard may be split, as its last write left it. A shard with a long queue may not: the queue would take as long
+// on two shards, and would lose its order. Only the queue of this shard decides, since the images of the others are older. A shard that has
+// a quota with rollover may not be split either: see [bucket.State.Carries].
 func (rs *resizer) maySplit(l *level, i *image, now int64) bool {
 	queue := i.Due(l.demand.Amounts, nil) - max(now, i.RefilledAt)
 	return !i.Changed && !i.Carries() && 2*i.Count() <= rs.options.MaxShards && queue <= longQueue.Milliseconds() && rs.outgrows(l, now)
@@ -74,16 +73,16 @@ type throttleCount struct {
 	times atomic.Int64
 }
 
-// A shard that is throttled splitThrottles times within throttleTime, after all retries, is split. Among many processes
-// each one is throttled seldom, so crowdThrottleTime holds there. A bucket with little traffic is not the reason for
-// the throttles of its key, and is never split for them.
+// A shard is split if it is throttled splitThrottles times within throttleTime, after all retries. If many processes write it, each one is
+// throttled seldom, so crowdThrottleTime applies. A bucket with little traffic does not cause the throttles of its key, and is never split
+// for them.
 const (
 	splitThrottles    = 8
 	throttleTime      = time.Second
 	crowdThrottleTime = 30 * time.Second
 )
 
-// hit counts one throttled write, and reports whether the shard is to be split.
+// hit counts one throttled write, and reports whether to split the shard.
 func (t *throttleCount) hit(now int64, crowded bool) bool {
 	window := throttleTime
 	if crowded {
@@ -96,15 +95,14 @@ func (t *throttleCount) hit(now int64, crowded bool) bool {
 	return t.times.Add(1) >= splitThrottles
 }
 
-// splitIfThrottled splits a shard whose key DynamoDB throttles again and again. The write units of such a shard may
-// not fall short, since they count only the writes that were done. Where the table, an index or the account is
-// throttled, more items would not help.
+// splitIfThrottled splits a shard whose key DynamoDB throttles repeatedly. The limit of write units does not show such a shard, since it
+// counts only applied writes. If the table, an index or the account is throttled, more items would not help.
 func (rs *resizer) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
 	if !rs.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
 	if now := rs.now(); s.throttled.hit(now, l.bucket.isCrowded()) && rs.maySplit(l, i, now) {
-		lineage := l.limits.Lineage // the level may be another request's by then
+		lineage := l.limits.Lineage // the memory of the level may be reused by then
 		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, lineage, s, i) })
 	}
 }
@@ -127,7 +125,7 @@ func (s *shard) isQuiet(i *image, now int64) bool {
 // millis is the number of millitokens in a token.
 const millis = 1000
 
-// resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
+// resize runs a split or a merge in the background, one at a time for a shard. If it fails, the next write tries again.
 func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context) error) {
 	if !s.resizing.CompareAndSwap(false, true) {
 		return
@@ -136,7 +134,7 @@ func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context
 		defer s.resizing.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, rs.options.SettleLimit)
 		defer cancel()
-		// A conflict is another writer's turn. A throttle brings the next throttled write, which tries again.
+		// After a conflict or a throttle, a later write tries again.
 		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) && !IsThrottled(err) {
 			rs.fails.Log(ctx, rs.options.Logger, slog.LevelWarn, "zlimit: a bucket could not be split or merged", "key", s.key.PK, "error", err)
 		}
@@ -149,18 +147,18 @@ func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context
 // maxSplits bounds the tries of one split.
 const maxSplits = 4
 
-// split splits a shard in one transaction. Where an orphan has the key of the new shard, the new shard takes its place.
+// split splits a shard in one transaction. If the key of the new shard has an orphan, the new shard replaces it.
 func (rs *resizer) split(ctx context.Context, o layout.Lineage, s *shard, i *image) error {
 	before := i.Count()
 	shards := []*shard{s, s.bucket.shard(s.Shard + before)}
 	var orphan *image
 	for attempt := range maxSplits {
-		if attempt > 0 || s.traffic.isOutdated(rs.now()) { // the transaction would fail, and keep other writes from the shard
+		if attempt > 0 || s.traffic.isOutdated(rs.now()) { // otherwise the transaction would fail, and conflict with other writes of the shard
 			images, err := rs.items.readShards(ctx, shards)
 			if err != nil {
 				return err
 			}
-			// A shard of as many as before has split off none, so that an item in the place of the new one is an orphan.
+			// If the count of the shard is unchanged, it has not split, so an item at the key of the new shard is an orphan.
 			if i, orphan = images[0], images[1]; !i.exists || i.Count() != before {
 				return nil
 			}
@@ -185,7 +183,7 @@ func (rs *resizer) split(ctx context.Context, o layout.Lineage, s *shard, i *ima
 	return nil
 }
 
-// merge merges two shards that came from one, in one transaction.
+// merge merges two shards that were split from one, in one transaction.
 func (rs *resizer) merge(ctx context.Context, low, high *shard) error {
 	images, err := rs.items.readShards(ctx, []*shard{low, high})
 	if err != nil {
