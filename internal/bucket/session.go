@@ -43,10 +43,14 @@ func (s *State) isRolled(l *Limit) bool {
 }
 
 // isOver reports whether a limit that is to have parameters has no session then that is open at a time. A session that has ended by its
-// former length is over. A limit that becomes a session quota has none.
+// former length is over. A limit that becomes a session quota has none, unless it becomes a prepaid one: that goes on with its balance.
 func (l *Limit) isOver(p *Params, at int64) bool {
-	return l.isClosed(at) || p.Session > 0 && sessionEnd(l.Since(), p.Session) <= at
+	return l.isClosed(at) || p.Session > 0 && !l.becomesPrepaid(p) && sessionEnd(l.Since(), p.Session) <= at
 }
+
+// becomesPrepaid reports whether a limit that is to have parameters becomes a prepaid one, and was no session quota. Its session begins with the
+// write that makes it so.
+func (l *Limit) becomesPrepaid(p *Params) bool { return p.Session >= Endless && l.Session() == 0 }
 
 // isQuota reports whether a limit resets at times, and does not refill in between.
 func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
@@ -85,7 +89,7 @@ func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
 			continue
 		}
 		for _, s := range shards {
-			if l := s.find(p.Name); l == nil || l.isOver(p, c.stamp(s, now)) {
+			if l := s.find(p.Name); l == nil || l.becomesPrepaid(p) || l.isOver(p, c.stamp(s, now)) {
 				return true
 			}
 		}
@@ -161,6 +165,9 @@ func (p *Plan) session(_ *State, l, is *Limit, params *Params, d *Demand) (since
 	if since == 0 {
 		since = d.begins(params.Name, p.Now)
 	}
+	if since == 0 && l != nil && l.becomesPrepaid(params) && !d.restarts(l.Name) {
+		since = p.Now
+	}
 	is.begin(since)
 	return since
 }
@@ -200,7 +207,12 @@ func (l *Limit) keepSession(s *State, at int64) {
 	}
 }
 
-// isSessionOf reports whether a session quota is in the same session in two items, as their images show it.
+// isSessionOf reports whether a session quota is in the same session in two items, as their images show it. The open sessions of a prepaid limit
+// are one, which shards may have begun one by one when the limit became prepaid.
 func (s *State) isSessionOf(l *Limit, other *State, theirs *Limit) bool {
-	return l.Session() <= 0 || theirs == nil || l.Since() == theirs.Since() && !s.isRolled(l) && !other.isRolled(theirs)
+	if l.Session() <= 0 || theirs == nil {
+		return true
+	}
+	same := l.Since() == theirs.Since() || l.Session() >= Endless && l.Since() > 0 && theirs.Since() > 0
+	return same && !s.isRolled(l) && !other.isRolled(theirs)
 }

@@ -173,6 +173,7 @@ func (l *timeline) becomes(p Params, before int64) {
 	}
 	was, whole := l.Params, l.Session > 0 && l.since == 0 || edges(l.Times, before, l.at) > 0
 	l.Params = p
+	prepaid := p.Session == Endless && was.Session == 0 // which goes on with what the limit has
 	if was.kind() != p.kind() {
 		l.period++
 		l.left, l.carried = nil, 0
@@ -184,7 +185,7 @@ func (l *timeline) becomes(p Params, before int64) {
 	switch {
 	case whole: // nobody has taken of it since: the period begins with the new amount
 		l.begin()
-	case p.Session > 0 && (l.since == 0 || l.since+p.Session*1000 <= l.at), edges(p.Times, before, l.at) > 0 && !was.Times.Equal(p.Times):
+	case p.Session > 0 && !prepaid && (l.since == 0 || l.since+p.Session*1000 <= l.at), edges(p.Times, before, l.at) > 0 && !was.Times.Equal(p.Times):
 		if l.renew(); was.kind() != p.kind() {
 			l.left = nil
 			l.begin()
@@ -194,6 +195,9 @@ func (l *timeline) becomes(p Params, before int64) {
 	}
 	if p.Session == 0 {
 		l.since = 0
+	}
+	if prepaid {
+		l.since = l.at
 	}
 	if l.granted > 0 && l.lone.Cmp(rat(l.Capacity+l.carried)) > 0 {
 		l.lone = rat(l.Capacity + l.carried)
