@@ -46,7 +46,9 @@ func (s Skipped) String() string {
 // the length of the context, are read over.
 //
 //   - Members that end in _above_200k_tokens and similar, and tiered_pricing, are rates of long prompts. A class that
-//     one of the tiers of tiered_pricing leaves out costs as the wider class does there.
+//     one of the tiers of tiered_pricing leaves out costs as the wider class does there. Elsewhere, a class with a price of its own keeps it in
+//     long prompts, as LiteLLM computes. A write for an hour and a picture or sound from a cache are as much dearer there as the wider class of
+//     cached tokens is, so that a longer write never costs less than a shorter one.
 //   - Members that end in _batches, _flex, _priority, _ultrafast, _balanced or _decisions are rates of a class of service:
 //     batch and so on. A class without such a rate, such as one of thinking, is cheaper or dearer by as much as its wider
 //     class is. Without a rate for long prompts, the service has its own rate times what long prompts cost more.
@@ -283,7 +285,35 @@ func (e *entry) usual() (rates Rates, tiers []Tier) {
 			above[tier.Above] = all
 		}
 	}
-	return rates, cumulated(above)
+	tiers = cumulated(above)
+	for _, tier := range tiers {
+		raiseCached(tier.Rates, rates)
+	}
+	return rates, tiers
+}
+
+// cachedParts are classes of cached tokens that have a wider class of cached tokens, the wider ones first.
+var cachedParts = []Class{CacheWriteHour, CacheWrite12Hours, AudioCacheRead, ImageCacheRead}
+
+// raiseCached adds rates of cached tokens that have a usual one and none for long prompts. They are as much higher as that of the wider class is.
+func raiseCached(long, usual Rates) {
+	for _, class := range cachedParts {
+		if usual[class] == nil || long[class] != nil {
+			continue
+		}
+		if base, raised := usual.of(wider[class]), long.over(usual).of(wider[class]); base.Cmp(raised) != 0 {
+			long[class] = multiplied(usual[class], raised, base)
+		}
+	}
+}
+
+// multiplied returns a rate that is higher by as much as another one has been raised from its base. Of a base that is free there is no multiple.
+func multiplied(rate, raised, base *big.Rat) *big.Rat {
+	if base.Sign() == 0 {
+		return greater(rate, raised)
+	}
+	more := new(big.Rat).Quo(raised, base)
+	return rounded(more.Mul(more, rate))
 }
 
 // cumulated returns tiers by rising length, each with the rates of the shorter ones if it has none of its own.
@@ -346,14 +376,8 @@ func scaled(own, usual Rates, tiers []Tier) (long []Tier) {
 		rates := Rates{}
 		for class, rate := range own {
 			base, raised := usual.of(class), tier.Rates.over(usual).of(class)
-			switch {
-			case base.Cmp(raised) == 0:
-				rates[class] = rate
-			case base.Sign() == 0: // of what is free there is no multiple
-				rates[class] = greater(rate, raised)
-			default:
-				more := new(big.Rat).Quo(raised, base)
-				rates[class] = rounded(more.Mul(more, rate))
+			if rates[class] = rate; base.Cmp(raised) != 0 {
+				rates[class] = multiplied(rate, raised, base)
 			}
 		}
 		long = append(long, Tier{tier.Above, rates})

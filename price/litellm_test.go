@@ -60,6 +60,9 @@ const madeUp = `{
 	"pictures": {"input_cost_per_token": 1e-07, "output_cost_per_image_token": 3e-05, "mode": "image_generation"},
 	"media": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "cache_read_input_token_cost": 1e-07, "cache_read_input_image_token_cost": 2e-07,
 		"input_cost_per_video_token": 3e-06, "output_cost_per_video_token": 4e-06, "input_cost_per_token_batches": 5e-07, "input_cost_per_video_token_batches": 1e-06},
+	"hourly": {"input_cost_per_token": 1e-06, "output_cost_per_token": 5e-06, "input_cost_per_token_above_200k_tokens": 2e-06, "cache_read_input_token_cost": 1e-07,
+		"cache_creation_input_token_cost": 1.25e-06, "cache_creation_input_token_cost_above_1hr": 2e-06, "cache_creation_input_token_cost_above_200k_tokens": 2.5e-06,
+		"input_cost_per_token_batches": 5e-07, "cache_read_input_audio_token_cost": 3e-07, "output_cost_per_reasoning_token": 6e-06, "output_cost_per_token_above_200k_tokens": 7e-06},
 	"caches": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "cache_creation_input_token_cost": 3e-06, "cache_creation_input_token_cost_above_12hr": 4e-06,
 		"cache_creation_input_token_cost_above_272k_tokens": 6e-06, "cache_creation_input_token_cost_above_12hr_above_272k_tokens": 8e-06,
 		"cache_creation_input_token_cost_above_12hr_above_272k_tokens_flex": 5e-06, "cache_creation_input_token_cost_above_12hr_flex": 2e-06}
@@ -68,7 +71,7 @@ const madeUp = `{
 // TestReadLiteLLM reads a list in LiteLLM's form.
 func TestReadLiteLLM(t *testing.T) {
 	list := read(t, madeUp)
-	if len(list.Skipped) > 0 || len(list.Models) != 15 || list.Entries != 15 {
+	if len(list.Skipped) > 0 || len(list.Models) != 16 || list.Entries != 16 {
 		t.Errorf("ReadLiteLLM() = %d models of %d entries, skipped %v, want all", len(list.Models), list.Entries, list.Skipped)
 	}
 	prices := check.Call(price.NewTable(list.Models)).Must(t, "price.NewTable()")
@@ -130,6 +133,12 @@ func TestReadLiteLLM(t *testing.T) {
 		"for twelve hours":                    {price.Call{Model: "caches"}, price.Usage{price.CacheWrite12Hours: 10, price.CacheWrite: 10}, "0.00007"},
 		"for twelve hours, long":              {price.Call{Model: "caches"}, price.Usage{price.CacheWrite12Hours: 272_001}, "2.176008"},
 		"for twelve hours, flex, long":        {price.Call{Model: "caches", Service: "flex"}, price.Usage{price.CacheWrite12Hours: 272_001}, "1.360005"},
+		"for an hour, as much dearer":         {price.Call{Model: "hourly"}, price.Usage{price.CacheWriteHour: 200_001}, "0.800004"},
+		"for an hour, in a batch":             {price.Call{Model: "hourly", Service: "batch"}, price.Usage{price.CacheWriteHour: 200_001}, "0.400002"},
+		"for twelve hours, as much dearer":    {price.Call{Model: "hourly"}, price.Usage{price.CacheWrite12Hours: 200_001}, "0.800004"},
+		"cached in a long prompt, its price":  {price.Call{Model: "hourly"}, price.Usage{price.CacheRead: 200_010}, "0.020001"},
+		"cached sound in it":                  {price.Call{Model: "hourly"}, price.Usage{price.AudioCacheRead: 200_010}, "0.060003"},
+		"thought in it":                       {price.Call{Model: "hourly"}, price.Usage{price.Input: 200_010, price.Reasoning: 1}, "0.400026"},
 		"for twelve hours, of one":            {price.Call{Model: "chat"}, price.Usage{price.CacheWrite12Hours: 1}, "0.000007"},
 		"what a model of pictures writes":     {price.Call{Model: "pictures"}, price.Usage{price.Output: 1000}, "0.03"},
 	} {
