@@ -58,6 +58,7 @@ func (s Skipped) String() string {
 //   - alias_of makes an entry the same as another.
 //   - Of several prices of searches, which depend on the size of the result, the highest holds.
 //   - A model of embeddings, of moderation or for ranking that has no price for its answers has free ones.
+//   - An entry whose tokens are free, and that has a price that is not known, such as of each picture, is left out: its calls are not free.
 func ReadLiteLLM(r io.Reader) (*List, error) {
 	entries, doubled, err := members(json.NewDecoder(r))
 	if err != nil {
@@ -171,6 +172,7 @@ type entry struct {
 	alias     string
 	skipped   map[string]string // reasons by member
 	counted   int
+	others    string // a price that is not known, and not 0
 	services  map[string]bool
 }
 
@@ -234,6 +236,9 @@ func (e *entry) model() (m Model, reason string) {
 	case rates[Output] == nil:
 		rates[Output] = new(big.Rat)
 	}
+	if e.others != "" && e.isFree() {
+		return m, "has no price but " + e.others + ", which is not known"
+	}
 	m = Model{Rates: rates, Long: tiers, Speeds: e.speeds, Regions: e.regions}
 	for service := range e.services {
 		if m.Services == nil {
@@ -246,6 +251,24 @@ func (e *entry) model() (m Model, reason string) {
 		m.Hours = []Hours{{Windows: e.hours, Rates: e.hourly, Long: scaled(e.hourly, rates, tiers)}}
 	}
 	return m, ""
+}
+
+// isFree reports whether all rates of the entry are 0.
+func (e *entry) isFree() bool {
+	free := func(r *big.Rat) bool { return r.Sign() == 0 }
+	for _, tier := range e.tiered {
+		for _, rate := range tier.Rates {
+			if !free(rate) {
+				return false
+			}
+		}
+	}
+	for _, rate := range e.rates {
+		if !free(rate) {
+			return false
+		}
+	}
+	return true
 }
 
 // inputOnly are the modes of models whose answers have no tokens.

@@ -110,6 +110,9 @@ func (e *entry) take(name string, value json.RawMessage) (reason string) {
 	key := rateKey{service: services[parts[2]+parts[5]]}
 	class, ok := costs[parts[1]]
 	if !ok && isPrice(name) {
+		if rate, err := parseRate(value); e.others == "" && (err != nil || rate.Sign() > 0) {
+			e.others = name
+		}
 		return "is not known"
 	}
 	if !ok {

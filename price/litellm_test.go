@@ -193,6 +193,9 @@ func TestAnOddEntryCostsItself(t *testing.T) {
 		"an alias of nothing":          {`{"alias_of": "nothing"}`, `model "m": is an alias of "nothing", which has no prices here`, false},
 		"an alias of itself":           {`{"alias_of": "m"}`, `model "m": is an alias of "m", which has no prices here`, false},
 		"a model twice":                {`{` + good + `}, "m": {` + good + `}`, `model "m": is given again further on, which holds`, true},
+		"free tokens":                  {`{"input_cost_per_token": 0, "output_cost_per_token": 0.0, "output_cost_per_image": 0}`, `model "m": output_cost_per_image: is not known`, true},
+		"free tokens of a song":        {`{"input_cost_per_token": 0, "output_cost_per_token": 0.0, "output_cost_per_image": 0.06}`, `model "m": has no price but output_cost_per_image, which is not known; model "m": output_cost_per_image: is not known`, false},
+		"free tokens of a request":     {`{"input_cost_per_token": 0, "output_cost_per_token": 0, "input_cost_per_query": 0.06, "input_cost_per_request": 0.01}`, `model "m": input_cost_per_query: is not known`, true},
 		"prices by picture":            {`{"output_cost_per_image": 0.04}`, `model "m": has no price for tokens of input; model "m": output_cost_per_image: is not known`, false},
 	} {
 		list, err := price.ReadLiteLLM(strings.NewReader(`{"other": {` + good + `}, "m": ` + test.entry + `}`))
