@@ -58,7 +58,7 @@ func (s Skipped) String() string {
 //   - alias_of makes an entry the same as another.
 //   - Of several prices of searches, which depend on the size of the result, the highest holds.
 //   - A model of embeddings, of moderation or for ranking that has no price for its answers has free ones.
-//   - An entry whose tokens are free, and that has a price that is not known, such as of each picture, is left out: its calls are not free.
+//   - An entry whose tokens are free, and that has a price that is not known, such as a price of pictures, is left out: its calls are not free.
 func ReadLiteLLM(r io.Reader) (*List, error) {
 	entries, doubled, err := members(json.NewDecoder(r))
 	if err != nil {
