@@ -32,6 +32,7 @@ func TestServiceInEstimates(t *testing.T) {
 	}{
 		{"none", chatPath, `{"model":"m","max_tokens":100}`, chatted, 100, 10},
 		{"priority", chatPath, `{"model":"m","max_tokens":100,"service_tier":"priority"}`, chatted, 200, 10},
+		{"priority, as fast", chatPath, `{"model":"m","max_tokens":100,"service_tier":"fast"}`, strings.Replace(chatted, "{", `{"service_tier":"fast",`, 1), 200, 20},
 		{"priority, in other letters", chatPath, `{"model":"m","max_tokens":100,"service_tier":"PRIORITY"}`, chatted, 200, 10},
 		{"twice", chatPath, `{"model":"m","max_tokens":100,"service_tier":"priority","service_tier":null}`, chatted, 200, 10},
 		{"flex, which a server may not know", chatPath, `{"model":"m","max_tokens":100,"service_tier":"flex"}`, chatted, 100, 10},

@@ -226,7 +226,7 @@ func (c *compiled) of(call *Call, u *Usage) *compiledRates {
 	if !ok && call.Region != "" && call.Region != "global" {
 		region = c.regions[AnyRegion]
 	}
-	service := c.services[call.Service]
+	service := c.service(call.Service)
 	if service == 0 && c.speeds[call.Speed] == 0 {
 		service = c.services[call.Speed]
 	}
@@ -241,6 +241,14 @@ func (c *compiled) of(call *Call, u *Usage) *compiledRates {
 		}
 	}
 	return &l.short
+}
+
+// service returns the index of a class of service. OpenAI has two names for one of them.
+func (c *compiled) service(name string) int {
+	if service, ok := c.services[name]; ok || name != "fast" {
+		return service
+	}
+	return c.services["priority"]
 }
 
 // Have reports whether a time is within the hours.

@@ -94,6 +94,8 @@ func TestReadLiteLLM(t *testing.T) {
 		"in a batch":                          {price.Call{Model: "chat", Service: "batch"}, price.Usage{price.Input: 2}, "0.0000025"},
 		"in a batch, long":                    {price.Call{Model: "chat", Service: "batch"}, price.Usage{price.Input: 200_001}, "0.5000025"},
 		"with priority":                       {price.Call{Model: "chat", Service: "priority"}, price.Usage{price.Input: 2, price.Output: 1}, "0.000028"},
+		"with the other name of priority":     {price.Call{Model: "chat", Service: "fast"}, price.Usage{price.Input: 2, price.Output: 1}, "0.000028"},
+		"a name of nothing":                   {price.Call{Model: "hit", Service: "fast"}, price.Usage{price.Input: 1}, "0.000001"},
 		"with priority, long":                 {price.Call{Model: "chat", Service: "priority"}, price.Usage{price.Input: 300_000, price.Output: 1000}, "2.72"},
 		"a class without a rate of the batch": {price.Call{Model: "chat", Service: "batch"}, price.Usage{price.CacheRead: 4, price.CacheWriteHour: 1}, "0.000006"},
 		"a search":                            {price.Call{Model: "chat"}, price.Usage{price.Search: 1}, "0.03"},

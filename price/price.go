@@ -111,7 +111,8 @@ type Model struct {
 	// Long are the rates of calls with long prompts, which then hold for the whole call.
 	Long []Tier
 	// Services are the rates of classes of service, by the name that answers have for them, such as "flex",
-	// "priority" or "batch". A service that is not there costs as a usual call.
+	// "priority" or "batch". A service that is not there costs as a usual call, and "fast" as "priority", which OpenAI has called so since July
+	// 2026.
 	Services map[string]Service
 	// Hours have other rates at some hours of the week. The first of them that a call is in holds.
 	Hours []Hours
