@@ -33,8 +33,8 @@ func (st *settler) settleAll(ctx context.Context, s *Settlement) error {
 	return errors.Join(st.settleBoth(ctx, s))
 }
 
-// settleBoth is settleAll with separate errors for tokens and slots. Slots are written with tokens of the same item, and in a write of
-// their own elsewhere.
+// settleBoth is settleAll with separate errors for tokens and slots. Slots are released by the write that corrects tokens of the same item.
+// If there is none, they have a separate write.
 func (st *settler) settleBoth(ctx context.Context, s *Settlement) (tokens, slots error) {
 	holds := carry(s)
 	var group errgroup.Group
@@ -51,12 +51,12 @@ func (st *settler) settleBoth(ctx context.Context, s *Settlement) (tokens, slots
 		s.holds = heldOf(s.holds, nil)
 		return tokens, slots
 	}
-	rest, err := st.leave(ctx, heldOf(s.holds, kept)) // which were not written with tokens after all
+	rest, err := st.leave(ctx, heldOf(s.holds, kept)) // slots that were not written with tokens after all
 	s.holds = slices.Concat(kept, rest)
 	return tokens, errors.Join(slots, err)
 }
 
-// carry moves the slots of a settlement that corrections give back by the same write into those. It returns the others.
+// carry moves slots of a settlement into the corrections whose writes can release them. It returns the others.
 func carry(s *Settlement) (others []*Hold) {
 	for _, h := range s.holds {
 		at := slices.IndexFunc(s.due, func(c correction) bool {
@@ -71,7 +71,7 @@ func carry(s *Settlement) (others []*Hold) {
 	return others
 }
 
-// leave gives slots back, and returns those that provably were not given back.
+// leave releases slots, and returns the ones that provably were not released.
 func (st *settler) leave(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
 	if len(holds) == 0 {
 		return nil, nil
@@ -111,9 +111,8 @@ func (st *settler) settleTokens(ctx context.Context, s *Settlement) error {
 	return Joined(errs...)
 }
 
-// settle writes a correction, alone or together with corrections of other callers. It is never rejected: it may leave a debt.
-// Unlike a request, a correction has no policy for throttles, so it is tried again. The end of the settle limit is an
-// outage.
+// settle writes a correction, in a separate or a shared write. A correction is never rejected, since it may leave a debt. Unlike a request,
+// it has no failure policy, so it is retried after throttles. If the settle limit ends it, that is an outage.
 func (st *settler) settle(ctx context.Context, c *correction) error {
 	if d := (bucket.Demand{Amounts: c.amounts}); d.Empty() {
 		return nil
@@ -133,14 +132,14 @@ func (st *settler) settle(ctx context.Context, c *correction) error {
 	})
 }
 
-// withinLimit calls a function that writes a correction. Where the settle limit ends it, and not its context, that is
-// an outage. The result of the function still says whether the correction may have been written.
+// withinLimit calls a function that writes a correction. If the settle limit ends the function, and not its context, that is an outage. The
+// error of the function still shows whether the correction may have been written.
 func (st *settler) withinLimit(ctx context.Context, settle func(context.Context) error) error {
 	return (*store.Gate)(nil).Do(table.Insist(ctx), st.options.SettleLimit, settle)
 }
 
-// settleInTurn writes a correction by a write of its own, or one that it shares with other callers. Where no writes are shared,
-// the correction waits for the pace of the shard's writes alone.
+// settleInTurn writes a correction by a separate write, or by a write that other callers share. If writes are not shared, the correction
+// waits only for the pace of the shard's writes.
 func (st *settler) settleInTurn(ctx context.Context, c *correction, s *shard) error {
 	q := &s.queue
 	if st.options.WritesAtOnce == 0 {
@@ -156,7 +155,7 @@ func (st *settler) settleInTurn(ctx context.Context, c *correction, s *shard) er
 	return st.shared.await(ctx, q, &payment{c, s})
 }
 
-// settleDirect writes a correction, and notes how the store takes the writes of the shard. Slots are included if one write can have them.
+// settleDirect writes a correction, and notes whether the store throttled it. It releases slots if the same write can.
 func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) error {
 	var err error
 	if len(holds) == 0 {
@@ -177,13 +176,13 @@ func (st *settler) write(ctx context.Context, p *payment) error {
 	return st.settleDirect(ctx, p.correction, p.on, p.amounts, p.holds)
 }
 
-// writeTogether writes the corrections of waiters on one shard in one write. All of them hear what became of it.
+// writeTogether writes the corrections of waiters on one shard in one write, and delivers its outcome to all of them.
 func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiters []*waiter[*payment]) {
 	first := waiters[0].job
 	total, holds := first.amounts, slices.Clone(first.holds)
 	for i, w := range waiters[1:] {
 		next, err := bucket.Sum(total, w.job.amounts)
-		if err != nil { // more than one count can hold
+		if err != nil { // the sum overflows
 			st.writeTogether(ctx, q, waiters[i+1:])
 			waiters = waiters[:i+1]
 			break
@@ -199,32 +198,32 @@ func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiter
 	st.shared.deliver(ctx, q, waiters, err)
 }
 
-// undo implements [writer]. A caller does not leave a settlement that is under way.
+// undo implements [writer]. It does nothing, since no caller leaves a settlement that is under way.
 func (*settler) undo(context.Context, *payment) {}
 
-// settleAnywhere writes a correction to a shard, or after a merge to the shard that has its tokens now. Where a shard
-// of a split bucket falls short, all of them pay, since a debt of one alone would not hold the others back. Where it
-// has no room for tokens given back, the others get the rest. It reports whether slots were given back along with the
-// correction.
+// settleAnywhere writes a correction to a shard. After a merge, it uses the shard that now has the tokens. If a shard of a split bucket
+// falls short, all shards pay, since a debt of one shard would not stop the others from admitting requests. If the shard has no room for a
+// refund, the others get the remainder. It reports whether slots were released by the same write.
 //
-// A transaction loses races and is throttled in a bucket with many writers. The shard alone goes into debt then. Callers come to shards
-// alike, so that the others have such refunds as well. A debt that is small is not worth many tries. Nor is a transaction worth its price
-// where no shard has room: the shard alone counts what is given back. Where another shard has room for all of it, that one gets it.
+// In a bucket with many writers, a transaction loses races and is throttled. Then only this shard goes into debt. Over time that happens to
+// all shards alike, since requests are spread over them. A small debt is not worth many tries. If no shard has room for a refund, a
+// transaction is not worth its price either: only this shard counts the refund. If another shard has room for the whole refund, that shard
+// gets it.
 func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold) (left bool, err error) {
-	var refused error // of the transaction
+	var refused error // the throttle of the transaction
 	passed := false
 	for alone := (tolerance{}); ; {
 		left, err := st.settleOnShard(ctx, c, s, amounts, holds, alone)
 		switch {
 		case errors.Is(err, errNoShard):
 			s = c.bucket.shard(bucket.Origin(s.Shard))
-		case errors.Is(err, errShort) && refused != nil: // it has no room for what is given back
+		case errors.Is(err, errShort) && refused != nil: // it has no room for the refund
 			return false, refused
 		case errors.Is(err, errShort) && !alone.refund && st.isFull(ctx, c, s, amounts):
 			alone.refund = true
 		case errors.Is(err, errShort) && !passed:
 			if to, _ := st.passOn(c, s, amounts); to != nil {
-				s, holds = to, nil // which are of the first shard
+				s, holds = to, nil // the slots belong to the first shard
 			}
 			passed = true
 		case errors.Is(err, errShort) && !alone.debt && st.isStrained(c.bucket) && isSmallDebt(c, s, amounts):
@@ -244,13 +243,13 @@ func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, 
 	}
 }
 
-// A tolerance says what a shard of a split bucket bears alone.
+// A tolerance states which amounts one shard of a split bucket may absorb by itself.
 type tolerance struct {
-	debt   bool // tokens that it lacks
-	refund bool // tokens given back that no shard has room for: it counts them
+	debt   bool // a debt
+	refund bool // a refund that no shard has room for, which it only counts
 }
 
-// asks makes the demand of a correction fit a shard. It reports whether the shard has any limit of it.
+// asks adapts the demand of a correction to a shard. It reports whether the shard has any of its limits.
 func (b tolerance) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) bool {
 	if d.GiveBack(d.Amounts, lives, s); d.Empty() {
 		return false
@@ -261,8 +260,8 @@ func (b tolerance) asks(d *bucket.Demand, lives []bucket.Life, s *bucket.State) 
 	return true
 }
 
-// passOn returns another shard that has room for all that a correction gives back, as last seen; nil if none has. Its limits are those
-// that the tokens were taken from, and none that were started again. passOn reports whether no shard has any room, s among them.
+// passOn returns another shard that, as last seen, has room for a whole refund; nil if none has. The lives of its limits are those that the
+// tokens were taken from. passOn also reports whether no shard, including s, has any room.
 func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to *shard, full bool) {
 	home, d := s.last().state(), bucket.Demand{Amounts: amounts}
 	if !d.Returns() || home == nil {
@@ -283,7 +282,7 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 			var there bucket.Demand
 			there.GiveBack(amounts, c.lives, &i.State)
 			isSame := len(d.Amounts) == len(amounts) && len(there.Amounts) == len(amounts)
-			if found++; all && isSame && (to == nil || st.table.IntN(found) == 0) { // processes choose apart from each other
+			if found++; all && isSame && (to == nil || st.table.IntN(found) == 0) { // different processes choose different shards
 				to = o
 			}
 		}
@@ -291,10 +290,10 @@ func (st *settler) passOn(c *correction, s *shard, amounts []bucket.Amount) (to 
 	return to, full && found > 0
 }
 
-// isFull reports whether no shard has room for what a correction gives back, and whether as much flows in within the age that is allowed
-// for a rejection from memory, by the limits that the shard has. It uses the images in memory, with the refill since. The images of the shard
-// and of another one are no older than that. Otherwise both are read: the other is the one that was not seen for longest. What others took
-// in that time flows in again as soon.
+// isFull reports whether no shard has room for a refund that is refilled within the age of a rejection from memory. It uses the images in
+// memory with the refill since, and the limits of the shard. The images of the shard and of one other shard must not be older than that
+// age. If they are, it reads both; the other one is the shard whose image is oldest. Tokens that others took within that age are refilled
+// as fast.
 func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) bool {
 	if !st.looksFull(c, s, amounts) {
 		return false
@@ -305,7 +304,7 @@ func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts 
 		if o == s {
 			return
 		}
-		asked := int64(0) // of a shard that has split off just now
+		asked := int64(0) // a shard that has just split off
 		if i != nil {
 			asked = i.askedAt
 		}
@@ -322,7 +321,7 @@ func (st *settler) isFull(ctx context.Context, c *correction, s *shard, amounts 
 	return err == nil && isRecent(s) && isRecent(oldest) && st.looksFull(c, s, amounts)
 }
 
-// looksFull is isFull by the images in memory, of any age.
+// looksFull is isFull for images of any age.
 func (st *settler) looksFull(c *correction, s *shard, amounts []bucket.Amount) bool {
 	now, home := st.now(), s.last().state()
 	if home == nil || !st.items.keep(home).Regains(&bucket.Demand{Amounts: amounts}, now-st.options.RejectionAge.Milliseconds(), now) {
@@ -332,19 +331,19 @@ func (st *settler) looksFull(c *correction, s *shard, amounts []bucket.Amount) b
 	return full
 }
 
-// maxSpreads is how often a debt that is small beside a shard is tried for all shards.
+// maxSpreads is how many tries spread a debt that is small compared with a shard over all shards.
 const maxSpreads = 3
 
-// isSmallDebt reports whether a correction gives nothing back, and is small beside a shard as it was last seen.
+// isSmallDebt reports whether a correction has no refund, and is small compared with a shard, as last seen.
 func isSmallDebt(c *correction, s *shard, amounts []bucket.Amount) bool {
 	i := s.image.Load()
 	return i != nil && i.exists && !slices.ContainsFunc(amounts, func(a bucket.Amount) bool { return a.Tokens < 0 }) &&
 		c.limits.Config.IsSmall(&i.State, &bucket.Demand{Amounts: amounts})
 }
 
-// settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that a
-// shard of a split bucket cannot bear: a debt or tokens without room, unless it is to bear them alone. A missing bucket, or a limit that was
-// started again, has a full one in its place. Tokens given back to the former are part of that one.
+// settleOnShard writes a correction to one shard, and leaves its limits alone. It returns errShort for amounts that the shard of a split
+// bucket may not absorb by itself: a debt, or a refund without room. It drops a refund if the bucket is missing or the limit was started
+// again: the new one starts full, which includes the refund.
 func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, holds []*Hold, alone tolerance) (left bool, err error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
@@ -369,7 +368,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 			}
 		case d.Returns() && (attempt > 0 || image.asked > 0):
 			return false, nil
-		case d.Returns(): // as far as a read that may be moments behind shows
+		case d.Returns(): // an eventually consistent read shows no room
 			next, err := st.items.readShard(ctx, s)
 			if err != nil {
 				return false, err
@@ -406,7 +405,7 @@ func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, a
 	return false, ErrContended
 }
 
-// settleAcrossShards charges a correction to all shards of a bucket, or gives it back to them, in one transaction.
+// settleAcrossShards writes a correction to all shards of a bucket in one transaction.
 func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount, tries int) error {
 	return st.table.Optimistic(ctx, func() (bool, error) {
 		if tries--; tries < 0 {

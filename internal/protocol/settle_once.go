@@ -8,9 +8,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// SettleOnce writes the corrections of a receipt that was read from data in one transaction, together with a record that exists once. All
-// of it is done, or nothing. Before each try but the first, already says whether the record is there. Of two calls with records of one key, one
-// is done: the condition of the record decides.
+// SettleOnce writes the corrections of a receipt that was read from data, and a record, in one transaction. It writes all of them, or
+// nothing. Before each try except the first, already reports whether the record exists. Of two calls with records of the same key, only one
+// succeeds, by the condition of the record.
 func (e *Engine) SettleOnce(ctx context.Context, s *Settlement, record store.Write, already func(context.Context) (bool, error)) error {
 	st := &e.settler
 	return st.withinLimit(ctx, func(ctx context.Context) error {
@@ -30,8 +30,8 @@ func (e *Engine) SettleOnce(ctx context.Context, s *Settlement, record store.Wri
 	})
 }
 
-// settleTogether makes one try of [Engine.SettleOnce]. It returns false when others came first. Amounts that are only counted, beside
-// others of the same limit, are left to a write of their own afterwards.
+// settleTogether makes one try of [Engine.SettleOnce]. It returns false if other writers came first. If a correction also has amounts of
+// the same limit that are only counted, a later write adds these.
 func (st *settler) settleTogether(ctx context.Context, s *Settlement, record store.Write) (done bool, err error) {
 	plans, rest := []planned(nil), Settlement{}
 	var known []*Bucket
@@ -63,8 +63,8 @@ func (s *Settlement) of(b *Bucket) (all []correction) {
 	return all
 }
 
-// plan plans the corrections of one bucket, as its items are now: what [settler.settleAnywhere] would write for them. It returns false if the
-// items changed while they were read. Corrections that the writes have no room for are added to a rest.
+// plan plans the corrections of one bucket from its present items, as [settler.settleAnywhere] would write them. It returns false if the
+// items changed while they were read. It adds corrections that do not fit into the writes to rest.
 func (st *settler) plan(ctx context.Context, all []correction, rest *Settlement) (plans []planned, ok bool, err error) {
 	b, limits, epoch := st.memory.current(all[0].bucket), all[0].limits, st.NextEpoch()
 	seen := st.looks.seenSince(epoch)
@@ -80,7 +80,7 @@ func (st *settler) plan(ctx context.Context, all []correction, rest *Settlement)
 		home = max(slices.IndexFunc(v.shards, func(s *shard) bool { return s.Shard == all[0].shard.Shard }), 0)
 	}
 	var due bucket.Demand
-	for _, counts := range []bool{false, true} { // those that change a balance come first
+	for _, counts := range []bool{false, true} { // corrections of balances come first
 		for i := range all {
 			one := bucket.Demand{Amounts: limits.configured(all[i].amounts)}
 			if len(v.states) > 0 {
@@ -92,7 +92,7 @@ func (st *settler) plan(ctx context.Context, all []correction, rest *Settlement)
 		}
 	}
 	switch {
-	case due.Empty(), len(v.states) == 0 && due.Returns(): // what is given back to a missing bucket is part of the next one
+	case due.Empty(), len(v.states) == 0 && due.Returns(): // the next item will start full, which includes the refund
 		return nil, true, nil
 	case v.isWhole():
 		due.Unchecked, due.Settles, due.Life = true, true, st.life(epoch)

@@ -12,13 +12,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// plans are reused: a plan holds its steps, and nothing keeps it once its write is bound.
+// plans has plans for reuse. Nothing refers to a plan after its write was bound.
 var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 
-// takeFromShard takes for a party from one shard. It decides from the last image and sends the write. On a failed
-// condition it decides again from the image that came back. Of callers who take together, it then serves those whose
-// demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
-// that differs from them is brought in line before the rejection, see refuse.
+// takeFromShard takes for a party from one shard. It decides from the last image and sends the write. After a failed condition, it decides
+// again from the returned image. If the callers of a shared write no longer all fit, it serves the ones that do. It returns errShort if the
+// shard falls short for all of them, by the limits of the level. If the item has other limits, it is brought in line before the rejection,
+// see refuse.
 func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 	t := shardTake{tk: tk, party: p, s: s, limits: p.limits, plan: p.plan, cameAt: p.at}
 	if t.plan == nil {
@@ -48,7 +48,7 @@ func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) err
 				return p.proof()
 			}
 			return errShort
-		case t.plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
+		case t.plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that would fail
 			if image, err = t.look(ctx, image); err != nil {
 				return err
 			}
@@ -67,8 +67,8 @@ func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) err
 				return err
 			}
 			continue
-		case applied && next == nil: // the item that it left cannot be read
-			p.took(s, nil) // nor is the time of the tokens known
+		case applied && next == nil: // the returned item is unreadable
+			p.took(s, nil) // nothing is known of when the tokens are available
 			return nil
 		case applied:
 			if t.plan.Kind == bucket.Create {
@@ -88,10 +88,10 @@ func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) err
 	return ErrContended
 }
 
-// sendInTurn sends a plan that was made from an image. A plan that needs a turn waits for it. If the image has changed by then, sendInTurn
-// makes the plan again from the latest image, and keeps the turn. Starting over instead would put the caller behind all who wait, and it
-// might never be first. If the new plan is not to be sent, the result is that of a failed condition. It returns the image that the sent
-// plan was made from, and the results of [items.send].
+// sendInTurn sends a plan that was made from an image. A plan that needs a turn waits for it. If a later image is known by then, sendInTurn
+// makes the plan again from that image, and keeps the turn. If it started over instead, the caller would wait behind all others, and might
+// never be first. If the new plan is not to be sent, the result is that of a failed condition. It returns the image that the sent plan was
+// made from, and the results of [items.send].
 func (t *shardTake) sendInTurn(ctx context.Context, i *image) (from, next *image, applied bool, err error) {
 	if !needsTurn(t.s, t.plan) {
 		next, applied, err = t.send(ctx, i)
@@ -106,7 +106,7 @@ func (t *shardTake) sendInTurn(ctx context.Context, i *image) (from, next *image
 		if !t.replan(ctx, latest) {
 			return i, latest, false, nil
 		}
-		if t.plan.Kind == bucket.Spend { // it does not disturb those who wait
+		if t.plan.Kind == bucket.Spend { // it does not make other writes fail
 			leave()
 			leave = noTurn
 		}
@@ -115,8 +115,8 @@ func (t *shardTake) sendInTurn(ctx context.Context, i *image) (from, next *image
 	return latest, next, applied, err
 }
 
-// dismiss decides on those who fall short of an image of after their requests came, beside those whom the next write is for. They do not wait
-// for that write, which may lose its race.
+// dismiss decides the callers that the next write is not for, if an image from after their arrival has too little for them. They do not
+// wait for that write, which may lose its race.
 func (t *shardTake) dismiss(ctx context.Context, i *image) {
 	switch {
 	case len(t.fit) == len(t.waiters), t.demand.Waits(), t.rationed, !t.s.traffic.isUsedUp():
@@ -147,9 +147,9 @@ func (t *shardTake) send(ctx context.Context, from *image) (next *image, applied
 	return next, applied, err
 }
 
-// replan makes the plan again from a later image, and reports whether it is to be sent.
+// replan makes the plan again from a later image, and reports whether to send it.
 func (t *shardTake) replan(ctx context.Context, i *image) bool {
-	if len(t.demand.Slots()) > 0 { // which are made ready for an image
+	if len(t.demand.Slots()) > 0 { // they were made ready for the former image
 		return false
 	}
 	t.attempt++
@@ -166,21 +166,21 @@ type shardTake struct {
 	tk *levelTaker
 	*party
 	s         *shard
-	limits    *Limits // for the item to be in line with: the level's, or newer equal ones
+	limits    *Limits // that the item must have: of the level, or newer and equal
 	plan      *bucket.Plan
-	cameAt    int64 // when the request came, epoch milliseconds
+	cameAt    int64 // when the request arrived, epoch milliseconds
 	decidedAt int64 // when the plan was made, epoch milliseconds
 	at        int64 // time for which the plan was made, epoch milliseconds
-	asOf      int64 // time for which the image shows who fits
+	asOf      int64 // time used to decide which callers fit
 	rationed  bool
-	unmet     int // writes that failed because fewer others came first than they expected: the next one expects a quarter
+	unmet     int // writes that failed because they expected too many others: each next one expects a quarter
 	attempt   int
 	throttles int
-	slots     *slotTake // of the attempt; nil for a request without slots
+	slots     *slotTake // the slots of the attempt; nil for a request without slots
 }
 
-// latest returns the image to decide by: the one that it was given, or that of a look if there is none. It returns false for one that is to
-// be looked at again, since slots were made ready first.
+// latest returns the image to decide from: the given one, or the result of a look if there is none. It returns false if the caller must
+// start over, since slots were made ready first.
 func (t *shardTake) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
 	if i == nil {
 		if i, err = t.tk.looks.loadShard(ctx, t.bucket, t.s, t.attempt > 0); err != nil {
@@ -206,11 +206,11 @@ func (t *shardTake) latest(ctx context.Context, i *image) (_ *image, ready bool,
 	return next, next == i, err
 }
 
-// decide makes the plan from an image. It reports whether the write of the plan is bound to fail, since others have
-// probably taken what flowed in since the image.
+// decide makes the plan from an image. It reports whether the write of the plan would probably fail, since others have taken the refill
+// since the image.
 //
-// Freshness is judged against the time the request came. Judged against each attempt, every lost race would make the stamp
-// stale again, and N writers would cost N attempts.
+// Freshness is relative to the arrival of the request. If it were relative to each attempt, every lost race would make the stamp stale
+// again, and N writers would cost N attempts.
 func (t *shardTake) decide(ctx context.Context, i *image) (contested bool, err error) {
 	t.decidedAt = t.tk.now()
 	t.cameAt = heldAt(t.cameAt, t.decidedAt)
@@ -249,32 +249,32 @@ func (t *shardTake) decide(ctx context.Context, i *image) (contested bool, err e
 	return contested, nil
 }
 
-// judge sets the time by which an image is judged.
+// judge sets the time by which an image is evaluated.
 func (t *shardTake) judge(i *image) {
 	t.at = t.tk.items.judgedAt(&t.limits.Config, i, t.cameAt)
 	t.shortenWaits(t.tk.core, t.at)
 }
 
-// mayJudgeAgain reports whether a request that an image rejects by its own clock reading is judged again by a present one. In a bucket that
-// is nearly full, others who came later have taken meanwhile, and what did not fit by their time is lost. By an earlier reading, the limit then
-// seems to lack what flowed in between, although it is nearly full. A request is judged again once, and only if there is room: in a used-up
-// bucket each reply would show another token, and all requests would try again.
+// mayJudgeAgain reports whether a request that an image rejects at the clock reading of its arrival is decided again at a present reading.
+// Requests that arrived later may have taken from a nearly full bucket, and clamped it at their own readings. At an earlier reading, the
+// limit then seems to lack the refill in between, although it is nearly full. A request is decided again once, and only if there is room:
+// in a used-up bucket each reply would show another token, and all requests would try again.
 func (t *shardTake) mayJudgeAgain(i *image) bool {
 	return !t.judgedAgain && i.exists && i.since(t.began) && t.cameAt < t.decidedAt &&
 		t.limits.Config.IsRoomy(&i.State, &t.demand, t.decidedAt)
 }
 
-// isProof reports whether an image that falls short rejects the request, at the time when it came. Only a whole bucket proves that, with
-// the limits that the request uses.
+// isProof reports whether an image that falls short at the request's arrival rejects it. Only an unsplit bucket with the limits of the
+// request proves that.
 func (t *shardTake) isProof(i *image) bool {
 	return i.exists && i.Count() == 1 && t.limits.Config.InLine(&i.State, t.at)
 }
 
 // makePlan makes the plan from an image, for the callers whose demands fit it. In a bucket that is used up, all processes see the refill, and
 // few get it:
-//   - A strained bucket is judged at the time when its image was requested, if that is later than the callers' arrival. Tokens that flowed
-//     in while the reply was under way are left to others.
-//   - In a used-up or strained one, an image that a rejection may be based on is rationed, see ration.
+//   - A strained bucket is evaluated at the time when its image was requested, if that is later than the callers' arrival. Refill from
+//     the time of the reply is left to others.
+//   - In a used-up or strained bucket, an image that may reject requests is rationed, see ration.
 func (t *shardTake) makePlan(i *image) {
 	if t.asOf = t.at; i.since(t.began) && t.tk.isStrained(t.bucket) {
 		t.asOf = min(t.at, i.askedAt)
@@ -289,7 +289,7 @@ func (t *shardTake) makePlan(i *image) {
 	}
 }
 
-// planAsOf makes the plan for the callers whose demands fit an image at the time that was chosen.
+// planAsOf makes the plan for the callers whose demands fit an image at the time asOf.
 func (t *shardTake) planAsOf(i *image) {
 	state := i.state()
 	if t.mayChoose() {
@@ -311,8 +311,8 @@ func (t *shardTake) planAsOf(i *image) {
 	}
 }
 
-// readySlots makes the slots ready that the party asks for beside tokens. It returns the image to decide by: the one that it was given
-// where they are. The slots of a bucket that was divided meanwhile are taken apart.
+// readySlots makes the slots ready that the party needs in addition to tokens. It returns the image to decide from, which is the given one
+// if they are ready already. If the bucket was split meanwhile, the slots are taken in a separate write.
 func (t *shardTake) readySlots(ctx context.Context, i *image) (*image, error) {
 	if i.Count() > 1 {
 		return nil, errOutdated
@@ -321,7 +321,7 @@ func (t *shardTake) readySlots(ctx context.Context, i *image) (*image, error) {
 	return t.slots.makeReady(ctx)
 }
 
-// noteSlots notes the slots that the write of the plan took. Where they are not known, the tokens are given back, too.
+// noteSlots notes the slots that the write of the plan took. If they are unknown, it returns the tokens as well.
 func (t *shardTake) noteSlots(ctx context.Context, from, left *image) error {
 	g := takenSlots{now: t.slots.now, sent: t.slots.sent}
 	for _, a := range t.demand.Slots() {
@@ -339,9 +339,8 @@ func (t *shardTake) noteSlots(ctx context.Context, from, left *image) error {
 	return err
 }
 
-// judgedAt returns the time by which a call judges an image. That is the beginning of the call, unless the stamp of the
-// image is far ahead of it. Others may have moved the stamp since, so that the present decides whether it is to be set
-// back.
+// judgedAt returns the time by which a call evaluates an image: the beginning of the call, unless the stamp of the image is far ahead of
+// that. In that case others may have moved the stamp since, so the present time decides whether the stamp is set back.
 func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 	if i.exists && c.Leads(&i.State, began) {
 		return max(began, it.now())
@@ -349,8 +348,8 @@ func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 	return began
 }
 
-// look returns the image of the shard as it was after the request came. It returns the same one after a throttle, up to maxThrottles
-// times. It returns errShort for a rejection as far as is known, when asking again would make it worse.
+// look returns an image of the shard from after the arrival of the request. After a throttle it returns the given image, up to maxThrottles
+// times. It returns errShort if the last images reject the request, and further looks would only prolong the throttle.
 func (t *shardTake) look(ctx context.Context, i *image) (*image, error) {
 	next, err := t.tk.looks.lookSince(ctx, t.s, t.began)
 	switch {
@@ -364,9 +363,9 @@ func (t *shardTake) look(ctx context.Context, i *image) (*image, error) {
 	return next, err
 }
 
-// afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. All
-// writers of a key cause its throttles, and others may have taken the few tokens there were. A look also shows whether
-// others write the bucket, which one earlier image does not show.
+// afterThrottle returns the image to decide from after a throttled write, or the error if the throttle is the outcome. All writers of a key
+// cause its throttles, and others may have taken the last tokens. A look also shows whether others write the bucket, which takes a second
+// image.
 func (t *shardTake) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
 	t.tk.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
 	if !isKeyThrottled(failure) {
@@ -383,14 +382,14 @@ func (t *shardTake) afterThrottle(ctx context.Context, i *image, failure error) 
 			latest = next
 		}
 	}
-	if len(t.fit) < len(t.waiters) && latest.since(t.began) { // the others fall short of what those would leave
+	if len(t.fit) < len(t.waiters) && latest.since(t.began) { // the other callers fall short after these
 		t.noteShort(t.s, latest, t.asOf)
 	}
 	return nil, failure
 }
 
-// hasRoom reports whether an image shows tokens for more than a few requests. The bucket must be able to admit more
-// requests a second than a key bears writes. A throttle then ends when the bucket is split.
+// hasRoom reports whether an image shows tokens for more than a few requests, and the bucket can admit more requests a second than a key
+// sustains writes. A throttle then ends when the bucket is split.
 func (t *shardTake) hasRoom(i *image) bool {
 	return t.tk.resizer.outgrows(t.level, t.tk.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
 }
@@ -401,9 +400,9 @@ func (t *shardTake) isShortBy(i *image) bool {
 	return t.plan.Kind == bucket.Reject
 }
 
-// isRecent reports whether an image is not older than the age that is allowed for a rejection from memory. The image shows the item as it may
-// have been when the call for it began, however long that took. While the pace of looks allows none, an image may be a few pauses old, and of
-// any age if the store has answered nothing since a throttle.
+// isRecent reports whether an image is no older than the age of a rejection from memory. Its age counts from the beginning of its call,
+// however long that took. While the pace allows no look, an image may be a few pauses old. If the store has answered nothing since a
+// throttle, it may have any age.
 func (it *items) isRecent(s *shard, i *image, now int64) bool {
 	age, most := now-i.askedAt, it.options.RejectionAge.Milliseconds()
 	if i.asked == 0 || age < 0 || most == 0 {
@@ -412,12 +411,11 @@ func (it *items) isRecent(s *shard, i *image, now int64) bool {
 	return age < most || s.bucket.pace.isClosed(it.core) && (s.bucket.stall.isThrottled() || age < s.bucket.pace.pauses(it.core, looksOfView))
 }
 
-// looksOfView is how many looks it takes at most to see all shards of a bucket: the drawn one, another one, and all of them.
+// looksOfView is the most looks that it takes to see all shards of a bucket: at the drawn one, at another one, and at all.
 const looksOfView = 3
 
-// confirm returns the limits for bringing an item in line that differs from the known ones. They were read after the
-// image arrived, since another process may have known of a change first, and its change must not be undone. When they
-// are not the level's, the level is outdated.
+// confirm returns the limits for an item whose limits differ from the known ones. They are read after the image arrived: another process
+// may have learned of a change first, and its write must not be undone. If they differ from the limits of the level, the level is outdated.
 func (al *aligner) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
 	if known.Own || known.Epoch > i.arrived || known.Config.Matches(&i.State) {
 		return known, nil
@@ -432,8 +430,8 @@ func (al *aligner) confirm(ctx context.Context, l *level, known *Limits, i *imag
 	return latest, nil
 }
 
-// loadShard reads a shard that this process has no image of. The first shard comes together with the limits when those
-// are not in memory, unless again says that it has to be read once more.
+// loadShard reads a shard that this process has no image of. If the limits are not in memory, shard 0 is part of the same read. With again,
+// it is read once more.
 func (lk *looks) loadShard(ctx context.Context, b *Bucket, s *shard, again bool) (*image, error) {
 	if s.Shard == 0 && !again {
 		if _, err := lk.options.Source.For(ctx, b); err != nil {
@@ -446,7 +444,7 @@ func (lk *looks) loadShard(ctx context.Context, b *Bucket, s *shard, again bool)
 	return lk.lookPatiently(ctx, s)
 }
 
-// shardMissing looks at the origin of a missing shard, to correct the next draw.
+// shardMissing reads the origin of a missing shard, to correct the next draw.
 func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	if _, err := lk.items.readShard(ctx, b.shard(bucket.Origin(s.Shard))); err != nil {
 		return err
@@ -454,7 +452,8 @@ func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	return errNoShard
 }
 
-// write sends a plan in its turn. Where another goroutine has moved the refill stamp meanwhile, nothing is sent. It returns what send does.
+// write sends a plan in its turn. If another goroutine has moved the refill stamp meanwhile, it sends nothing. Its results are those of
+// send.
 func (it *items) write(
 	ctx context.Context, s *shard, o *layout.Lineage, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
@@ -469,14 +468,14 @@ func (it *items) write(
 	return it.send(ctx, s, o, plan, askedAt, repeat)
 }
 
-// needsTurn reports whether a plan takes turns with plans of other goroutines that move the refill stamp. Of plans that move it, all but one
-// would fail. So would a plan that relies on the stamp, while another goroutine is about to move it.
+// needsTurn reports whether a plan takes turns with plans of other goroutines that move the refill stamp. If several plans move it at the
+// same time, only one succeeds. A plan that relies on the stamp would fail as well if another goroutine is moving it.
 func needsTurn(s *shard, plan *bucket.Plan) bool {
 	return plan.Kind != bucket.Spend || plan.OnCredit && s.turnAt.Load() > 0
 }
 
-// awaitTurn waits until a plan may be sent. It returns the last image, from which the plan has to be made again if it is another one, and
-// the function that ends the turn.
+// awaitTurn waits until a plan may be sent. It returns the function that ends the turn, and the last image. If that is not the given one,
+// the plan must be made again from it.
 func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *bucket.Plan) (latest *image, leave func(), err error) {
 	if !needsTurn(s, plan) {
 		return from, noTurn, nil
@@ -494,8 +493,8 @@ func (it *items) awaitTurn(ctx context.Context, s *shard, from *image, plan *buc
 	return latest, leave, nil
 }
 
-// send sends a plan, and returns what [items.exchange] does. The time askedAt, in epoch milliseconds, is one before the call. repeat may be
-// nil.
+// send sends a plan, and returns the results of [items.exchange]. The time askedAt, in epoch milliseconds, must be from before the call.
+// The argument repeat may be nil.
 func (it *items) send(
 	ctx context.Context, s *shard, o *layout.Lineage, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
@@ -510,14 +509,14 @@ func (it *items) send(
 		it.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
 			"milliseconds", plan.RefilledAt-plan.Now)
 	}
-	isOwn := plan.Kind != bucket.Spend && plan.Now <= it.now() // a plan for an item that is ahead has the stamp of another clock
+	isOwn := plan.Kind != bucket.Spend && plan.Now <= it.now() // if the item is ahead, the stamp is of another clock
 	if next != nil && applied && isOwn && next.RefilledAt == plan.Now && it.options.MaxLead > 0 {
 		s.stamped.Store(next)
 	}
 	return next, applied, err
 }
 
-// readShard returns a shard as the store has it: one consistent read.
+// readShard reads a shard: one consistent read.
 func (it *items) readShard(ctx context.Context, s *shard) (*image, error) {
 	images, err := it.readShards(ctx, []*shard{s})
 	if err != nil {
@@ -526,8 +525,7 @@ func (it *items) readShard(ctx context.Context, s *shard) (*image, error) {
 	return images[0], nil
 }
 
-// readShards returns shards as the store has them: one consistent batch read. If they are all shards of a bucket,
-// it remembers the reading.
+// readShards reads shards: one consistent batch read. If they are all shards of a bucket, it remembers the reading.
 func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, error) {
 	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))
 	for i, s := range shards {
@@ -563,10 +561,10 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	return images, nil
 }
 
-// expire deletes some of the buckets that have expired, as new ones come, in a store without an expiry of its own.
+// expire deletes some expired buckets, whenever a new one is created, in a store that does not delete expired items itself.
 func (it *items) expire(ctx context.Context) {
 	err := it.table.Expire(ctx, time.UnixMilli(it.now()))
-	if err != nil && ctx.Err() == nil && store.OutcomeOf(err) == store.Refused { // after a caller that left, or an outage, the next one does it
+	if err != nil && ctx.Err() == nil && store.OutcomeOf(err) == store.Refused { // after a cancelled context or an outage, the next call does it
 		it.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
 	}
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A bucket whose item is written more often than DynamoDB serves one key is split. Its shards are the leaves of a tree,
-// see package bucket.
+// A bucket is split if its item is written more often than DynamoDB allows for one key. Its shards are the leaves of a tree, see package
+// bucket.
 
-// rateTime is the time over which the rate of writes is measured, and for which a merged shard is not looked for again.
+// rateTime is the time over which the rate of writes is measured, and for which a merged shard is not looked up again.
 const rateTime = 10 * time.Second
 
-// evenTime is how old an image of a shard may be by which shards are found uneven. When other writers came first, this
-// process does not try to make them even again for as long.
+// evenTime is the greatest age of images that may show that shards are uneven. After other writers came first, this process does not try to
+// level the shards for the same time.
 const evenTime = time.Second
 
-// A lot is a hash that was drawn, and stands for the shard of that hash, however often the bucket is split; 0 before it is drawn. That is
-// when the bucket is seen to be split.
+// A lot is a drawn hash. It selects a shard, however often the bucket is split. It is 0 before it is drawn, which happens when the bucket
+// is found to be split.
 type lot int
 
-// lotOf returns the lot of a hash, or of a shard that was chosen. Both are less than 1<<16.
+// lotOf returns the lot of a hash, or of a chosen shard. Both are less than 1<<16.
 func lotOf(hash int) lot { return lot(hash | 1<<16) }
 
-// hash returns the hash of a lot, which it draws where that was not done before.
+// hash returns the hash of a lot. It draws the hash on the first call.
 func (it *items) hash(l *lot) int {
 	if *l == 0 {
 		*l = lotOf(it.table.IntN(1 << 16))
@@ -34,12 +34,13 @@ func (it *items) hash(l *lot) int {
 	return int(*l)
 }
 
-// isOf reports whether an item is that of a lot. It is not any more when the item was split, and the other part has the hash.
+// isOf reports whether an item is the one that a lot selects. It no longer is if the item was split, and the hash belongs to the other
+// half.
 func (it *items) isOf(l *lot, i *image) bool {
 	return i.Count() == 1 || it.hash(l)%i.Count() == i.Shard
 }
 
-// draw returns the shard of a lot: each leaf of the tree as often as its share says. A leaf that is not known yet is returned as it is.
+// draw returns the shard of a lot: each leaf of the tree in proportion to its share. It may return a shard that was not seen yet.
 func (it *items) draw(b *Bucket, l *lot) *shard {
 	s := b.shard(0)
 	if s.count() <= 1 {
@@ -51,17 +52,17 @@ func (it *items) draw(b *Bucket, l *lot) *shard {
 		if i := next.image.Load(); i != nil && !i.exists {
 			if at := s.image.Load(); now-i.seenAt < rateTime.Milliseconds() && at != nil && i.arrived > at.sameSince {
 				*l = lotOf(s.Shard)
-				return s // merged, and its rest is here
+				return s // the next one was merged into this one
 			}
-			next.image.CompareAndSwap(i, nil) // it may have split off again
+			next.image.CompareAndSwap(i, nil) // it may have been split off again
 		}
 		s = next
 	}
 	return s
 }
 
-// isUneven reports whether taking the demand of a level from one shard of a split bucket would leave it far below others that are full.
-// It uses the shards as they were last seen.
+// isUneven reports whether taking the demand of a level from one shard of a split bucket would leave it far below others that are full. It
+// uses the shards as last seen.
 func (tk *levelTaker) isUneven(l *level, s *shard) bool {
 	if s.image.Load() == nil {
 		return false
@@ -88,8 +89,8 @@ func (tk *levelTaker) isUneven(l *level, s *shard) bool {
 	return !late && at >= 0 && l.limits.Config.Uneven(states, at, &l.demand, now)
 }
 
-// takeEvenly takes the demand of a level from all its shards, and leaves them even. It returns false when other writers
-// came first, and this process then leaves the shards uneven for evenTime.
+// takeEvenly takes the demand of a level from all its shards, and leaves them even. It returns false if other writers came first. This
+// process then leaves the shards uneven for evenTime.
 func (tk *levelTaker) takeEvenly(ctx context.Context, l *level, to *levelReceipt) (done bool, err error) {
 	v, err := tk.aligner.viewInLine(ctx, l, tk.looks.seenSince(tk.NextEpoch()))
 	if err != nil {
@@ -107,10 +108,9 @@ func (tk *levelTaker) takeEvenly(ctx context.Context, l *level, to *levelReceipt
 	return done, err
 }
 
-// takeFromShards takes for a party, which one shard falls short of, from the shards together. So it admits every
-// request that the unsplit bucket would. It looks at all shards. It takes the demand from one that has all of it, or
-// from several in one transaction. Where others come first again and again, the shards that were found short meanwhile
-// decide.
+// takeFromShards takes for a party from all shards together, after one shard fell short. So it admits every request that the unsplit bucket
+// would. It reads all shards. It takes the demand from one that has all of it, or from several in one transaction. If others come first
+// again and again, the shards that were found short meanwhile decide.
 func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 	c := &p.limits.Config
 	seen := tk.looks.seenFor(p.level)
@@ -119,7 +119,7 @@ func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 		case attempt < maxViews:
 		case p.short.whole && p.isSmall():
 			return p.proof()
-		case p.bucket.pace.isStrained(tk.core): // each view waits for the pace of looks
+		case p.bucket.pace.isStrained(tk.core): // each further view would wait for the pace of looks
 			return ErrContended
 		}
 		v, err := tk.aligner.viewInLine(ctx, p.level, seen)
@@ -129,7 +129,7 @@ func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 		if err != nil {
 			return err
 		}
-		seen = tk.looks.seenSince(tk.NextEpoch()) // of the next try: images of this one are outdated then
+		seen = tk.looks.seenSince(tk.NextEpoch()) // the next try needs later images
 		now := tk.now()
 		p.shortenWaits(tk.core, now)
 		p.choose(c, v.states, now)
@@ -146,8 +146,8 @@ func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 	return ErrContended
 }
 
-// redirects turns a party to the shard that has most for its next caller as last seen, and reports whether there is one that has enough. It
-// leaves out the shard that was just found short.
+// redirects sends a party to the shard that, as last seen, has most for its next caller. It reports whether a shard has enough. It ignores
+// the shard that was just found short.
 func (tk *levelTaker) redirects(p *party) bool {
 	if !p.bucket.isSplit() {
 		return false
@@ -167,8 +167,9 @@ func (tk *levelTaker) redirects(p *party) bool {
 	return ok
 }
 
-// areShort reports whether all shards together fall short of the next caller of a party, and have only a trickle. Their images arrived after
-// the request, or recently enough for a rejection from memory. They were not read together, see [view], so the demand must be small.
+// areShort reports whether all shards together fall short of the demand of a party's next caller, and have only a trickle. It uses images
+// that arrived after the request, or are recent enough for a rejection from memory. They were not read together, see [view], so the demand
+// must be small.
 func (tk *levelTaker) areShort(p *party) bool {
 	if !p.bucket.isSplit() || !p.isSmall() {
 		return false
@@ -178,20 +179,20 @@ func (tk *levelTaker) areShort(p *party) bool {
 	states, complete := space[:0], true
 	p.bucket.walk((*shard).last, func(s *shard, i *image) {
 		complete = complete && i != nil && i.exists && (i.since(p.began) || tk.items.isRecent(s, i, now)) && c.InLine(&i.State, now)
-		if complete { // a missing shard was split, merged, or lost with its tokens: a view finds out
+		if complete { // a missing shard was split, merged, or lost with its tokens; a view shows which
 			states = append(states, &i.State)
 		}
 	})
 	return complete && !c.Covers(states, p.next(), p.at) && tk.isTrickle(p)
 }
 
-// maxViews is the number of views of all shards after which others have come first too often.
+// maxViews is the number of views of all shards after which a request gives up, since others came first each time.
 const maxViews = 3
 
-// takeFromView takes the demand of a party, which a view covers, from one shard or from several. Callers that share a write, and do not fit
-// into one shard together, take from one after another: only a demand that no shard covers needs a transaction. It returns false when
-// others came first. Where they did before, any shard with the demand will do. Processes that look at the same time then take from
-// different ones.
+// takeFromView takes the demand of a party from one shard or from several, given a view that covers it. If the callers of a shared write do
+// not fit into one shard together, they take from one shard after another: only a demand that no single shard covers needs a transaction.
+// It returns false if others came first. If they also did before, it takes from a random shard that has the demand, so that processes that
+// read at the same time take from different shards.
 func (tk *levelTaker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
 	c := &p.limits.Config
 	at, ok := c.Roomiest(v.states, &p.demand, now)
@@ -223,7 +224,7 @@ func (tk *levelTaker) takeFromView(ctx context.Context, p *party, v *view, now i
 	return tk.aligner.writeParts(ctx, p.level, v, parts, p.to)
 }
 
-// anyWith returns a random one of the shards with all of a demand; there is one at least.
+// anyWith returns a random one of the shards that have the whole demand. There must be one.
 func (tk *levelTaker) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
 	at := tk.table.IntN(len(states))
 	for !c.Covers(states[at:at+1], d, now) {
@@ -242,7 +243,7 @@ func unlessMoved(err error) error {
 
 // writeParts takes parts from shards in one transaction.
 func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bucket.Part, to *levelReceipt) (done bool, err error) {
-	if len(l.demand.Slots()) > 0 { // it was divided meanwhile: the slots are taken apart then
+	if len(l.demand.Slots()) > 0 { // it was split meanwhile: the slots are taken in a separate write
 		return false, errOutdated
 	}
 	if done, err = al.items.transact(ctx, v.planned(parts, l.limits), nil, al.table.Transact); !done || err != nil {
@@ -255,7 +256,7 @@ func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bu
 	return true, nil
 }
 
-// tookParts notes the tokens that parts of a demand take of the shards of a view.
+// tookParts notes the tokens that the parts of a demand take from the shards of a view.
 func (t *levelReceipt) tookParts(l *level, v *view, parts []bucket.Part) {
 	t.took(l, nil, nil, nil)
 	for i := range parts {
@@ -270,8 +271,7 @@ func (t *levelReceipt) tookParts(l *level, v *view, parts []bucket.Part) {
 	}
 }
 
-// bookParts reads the shards that gave parts in a transaction. They are as the transaction left them, or later: a
-// caller then waits too long rather than too short.
+// bookParts reads the shards of a transaction. The images may include later writes, so a caller may wait too long, but never too short.
 func (al *aligner) bookParts(ctx context.Context, to *levelReceipt) {
 	shards := make([]*shard, len(to.parts))
 	for i := range to.parts {
