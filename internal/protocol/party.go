@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -214,6 +215,26 @@ func (p *party) leave() (served []*waiter[*claim]) {
 		p.ask(p.waiters, demandsOf(p.waiters))
 	}
 	return served
+}
+
+// errAbandoned is the error of a party without callers.
+var errAbandoned = errors.New("each caller has given up")
+
+// awaited removes callers that have given up from the party, before a write that would take tokens for them. It returns errAbandoned if none
+// is left.
+func (p *party) awaited() error {
+	if p.queue == nil {
+		return nil
+	}
+	switch waiters := p.queue.awaited(p.waiters); {
+	case len(waiters) == 0:
+		p.waiters = nil
+		return errAbandoned
+	case len(waiters) < len(p.waiters):
+		p.waiters = waiters
+		p.ask(waiters, demandsOf(waiters))
+	}
+	return nil
 }
 
 // A shortage proves that a level falls short: shards were found short of its demand after the request arrived.

@@ -202,6 +202,46 @@ func TestBeyondDoNotWait(t *testing.T) {
 	})
 }
 
+// In TestAbandonedCallers, others come first for the tokens of a shared write, whose callers give up meanwhile: the first one, or all. The next
+// write takes for those that still wait, and there is none without them.
+func TestAbandonedCallers(t *testing.T) {
+	for _, gone := range []int{1, 3} {
+		inContest(t, 1, daily, func(t *testing.T, c *contest) {
+			waiters, receipts := make([]*waiter[*claim], 3), make([]levelReceipt, 3)
+			for i := range waiters {
+				l := c.level(t, 1)
+				waiters[i] = &waiter[*claim]{job: &claim{level: &l, to: &receipts[i]}, claimed: true, done: make(chan error, 1)}
+			}
+			q, writes, taking := &waiters[0].job.level.bucket.queue, 0, false
+			c.onWrite(func([]store.Write) error {
+				if taking { // the other process
+					return nil
+				}
+				if writes++; writes == 1 {
+					for _, w := range waiters[:gone] {
+						if !q.leave(w) {
+							t.Error("a caller cannot give up")
+						}
+					}
+					taking = true
+					c.leave(t, 1)
+					taking = false
+				}
+				return nil
+			})
+			c.e.taker.writeTogether(t.Context(), q, waiters)
+			if want := []int{1: 2, 3: 1}[gone]; writes != want {
+				t.Errorf("%d of 3 have given up: %d writes, want %d", gone, writes, want)
+			}
+			for i := range receipts {
+				if total, _ := receipts[i].total(); (bucket.Of(total, "rpm") > 0) != (i == gone) {
+					t.Errorf("%d of 3 have given up: caller %d has taken %v", gone, i, total)
+				}
+			}
+		})
+	}
+}
+
 // In TestRejectedByShares, tokens flow in during each call, which another process takes immediately. No view shows all shards exhausted,
 // and yet a request is rejected. The reported wait is enough when the other process goes away.
 func TestRejectedByShares(t *testing.T) {

@@ -156,6 +156,17 @@ func (q *queue[T]) leave(w *waiter[T]) bool {
 	return w.abandoned
 }
 
+// awaited returns those of some waiters whose callers have not given up: the same list if none has.
+func (q *queue[T]) awaited(waiters []*waiter[T]) []*waiter[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	gone := func(w *waiter[T]) bool { return w.abandoned }
+	if !slices.ContainsFunc(waiters, gone) {
+		return waiters
+	}
+	return slices.DeleteFunc(slices.Clone(waiters), gone)
+}
+
 // deliver passes the outcome to a waiter. It reports whether the caller has given up.
 func (q *queue[T]) deliver(w *waiter[T], err error) (abandoned bool) {
 	q.mu.Lock()

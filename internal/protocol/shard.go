@@ -27,6 +27,9 @@ func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) err
 	}
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
+		if err := t.awaited(); err != nil {
+			return err
+		}
 		var err error
 		var ready bool
 		if image, ready, err = t.latest(ctx, image); err != nil {

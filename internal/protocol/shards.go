@@ -115,6 +115,9 @@ func (tk *levelTaker) takeFromShards(ctx context.Context, p *party) error {
 	c := &p.limits.Config
 	seen := tk.looks.seenFor(p.level)
 	for attempt := range table.MaxAttempts {
+		if err := p.awaited(); err != nil {
+			return err
+		}
 		switch {
 		case attempt < maxViews:
 		case p.short.whole && p.isSmall():
