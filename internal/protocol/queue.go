@@ -156,7 +156,7 @@ func (q *queue[T]) leave(w *waiter[T]) bool {
 	return w.abandoned
 }
 
-// awaited returns those of some waiters whose callers have not given up: the same list if none has.
+// awaited returns the waiters whose callers have not given up: the same list if none has.
 func (q *queue[T]) awaited(waiters []*waiter[T]) []*waiter[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -27,9 +27,6 @@ func (tk *levelTaker) takeFromShard(ctx context.Context, p *party, s *shard) err
 	}
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
-		if err := t.awaited(); err != nil {
-			return err
-		}
 		var err error
 		var ready bool
 		if image, ready, err = t.latest(ctx, image); err != nil {
@@ -185,6 +182,9 @@ type shardTake struct {
 // latest returns the image to decide from: the given one, or the result of a look if there is none. It returns false if the caller must
 // start over, since slots were made ready first.
 func (t *shardTake) latest(ctx context.Context, i *image) (_ *image, ready bool, err error) {
+	if err := t.awaited(); err != nil {
+		return nil, false, err
+	}
 	if i == nil {
 		if i, err = t.tk.looks.loadShard(ctx, t.bucket, t.s, t.attempt > 0); err != nil {
 			return nil, false, err
@@ -455,8 +455,8 @@ func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	return errNoShard
 }
 
-// write sends a plan in its turn. If another goroutine has moved the refill stamp meanwhile, it sends nothing. Its results are those of
-// send.
+// write sends a plan in its turn. If another goroutine has moved the refill stamp meanwhile, it sends nothing. It returns what
+// [items.send] does.
 func (it *items) write(
 	ctx context.Context, s *shard, o *layout.Lineage, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
