@@ -10,17 +10,17 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Callers that sleep do not ask again. Operators may meanwhile disable their bucket, raise its limits, reset it or top it up. So a process
-// looks at each bucket that has sleepers once a second, however many they are. A look wakes callers whose tokens are available earlier, and
+// Sleeping callers make no calls. Operators may meanwhile disable their bucket, raise its limits, reset it or top it up. So a process looks
+// at each bucket that has sleepers once a second, whatever their number. A look wakes callers whose tokens are available earlier. It wakes
 // all callers if a new request would be rejected with an error.
 
 // lookEvery is the time between two looks at a bucket whose callers sleep. A caller that sleeps for less is not woken.
 const lookEvery = time.Second
 
-// soonerBy is by how much a caller has to be due earlier to be woken for it.
+// soonerBy is how much earlier the tokens of a caller must be available to wake it.
 const soonerBy = 100 * time.Millisecond
 
-// Sleepers are the callers of a bucket that sleep. They are safe for concurrent use.
+// sleepers has the sleeping callers of a bucket. It is safe for concurrent use.
 type sleepers struct {
 	mu      sync.Mutex // guards what follows
 	all     []*sleeper
@@ -30,16 +30,16 @@ type sleepers struct {
 // A sleeper is a caller that sleeps.
 type sleeper struct {
 	buckets []*Bucket
-	shards  []*shard    // whose images show whether the caller sleeps on
-	own     bool        // it uses limits of its request
-	isEarly func() bool // whether the images in memory show that the caller need not sleep on
+	shards  []*shard    // their images show whether the caller must sleep further
+	own     bool        // its request specified the limits
+	isEarly func() bool // whether the images in memory show that the caller may wake
 
 	mu       sync.Mutex // guards what follows
 	wake     func()     // ends the sleep; nil while the caller is awake
-	notified bool       // of a change
+	notified bool       // a change concerns the caller
 }
 
-// notify wakes a caller. A caller that is about to sleep does not.
+// notify wakes a caller. A caller that is about to sleep will not sleep.
 func (s *sleeper) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *sleeper) notify() {
 	}
 }
 
-// begin notes how to wake a caller that is about to sleep, and wakes it if it was notified before.
+// begin stores how to wake a caller that is about to sleep, and wakes it if it was notified before.
 func (s *sleeper) begin(wake func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,8 +65,8 @@ func (s *sleeper) end() (notified bool) {
 	return notified
 }
 
-// watch watches the buckets of a caller that is about to sleep for a time. It returns nil for a short one, and for callers that sleep by the
-// clock of a test.
+// watch watches the buckets of a caller that is about to sleep for a time. It returns nil for a short time, and for callers that sleep by
+// the clock of a test.
 func (ws *Waits) watch(ctx context.Context, s *sleeper, rest time.Duration) *sleeper {
 	if rest <= lookEvery || ws.options.Sleeper != nil {
 		return nil
@@ -98,7 +98,7 @@ func (s *sleeper) leave() {
 	}
 }
 
-// list returns the callers. It returns false if there are none, and the goroutine that looks ends.
+// list returns the callers. If there are none, it returns false, and the goroutine that looks ends.
 func (v *sleepers) list() (all []*sleeper, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -108,7 +108,7 @@ func (v *sleepers) list() (all []*sleeper, ok bool) {
 	return slices.Clone(v.all), true
 }
 
-// watchBucket looks at a bucket once a second while callers of it sleep, and wakes those that a change concerns.
+// watchBucket looks at a bucket once a second while callers of it sleep, and wakes the callers that a change concerns.
 func (ws *Waits) watchBucket(ctx context.Context, b *Bucket) {
 	ctx, cancel := ws.background.whileOpen(ctx)
 	defer cancel()
@@ -134,14 +134,14 @@ func (ws *Waits) watchBucket(ctx context.Context, b *Bucket) {
 	}
 }
 
-// agree reports whether two readings of limits decide alike, of the same levels.
+// agree reports whether two readings of limits lead to the same decisions, for the same levels.
 func (l *Limits) agree(other *Limits) bool {
 	return l.Config.Equal(&other.Config) && l.Lineage == other.Lineage && l.Within == other.Within
 }
 
-// lookFor looks at a bucket for callers that sleep, unless calls of this process have shown it since the last look. Items that differ from the
-// stored limits are brought in line: no request of another process may come to do it. It returns the limits, nil where they are not
-// known, and whether a new request would be refused, whatever its amounts.
+// lookFor looks at a bucket for sleeping callers, unless other calls of this process have shown it since the last look. It brings items in
+// line with the stored limits, since there may be no other request that does. It returns the limits, nil if they are unknown, and whether
+// any new request would be rejected, whatever its amounts.
 func (ws *Waits) lookFor(ctx context.Context, b *Bucket, asleep []*sleeper) (limits *Limits, refuses bool) {
 	shards, own := []*shard{b.shard(0)}, false
 	for _, s := range asleep {
@@ -177,7 +177,7 @@ func (ws *Waits) lookFor(ctx context.Context, b *Bucket, asleep []*sleeper) (lim
 	return limits, false
 }
 
-// sleepOn is [Waits.Sleep] for a caller that may be woken, and reports whether it was. The sleeper is nil for one that is not.
+// sleepOn is [Waits.Sleep] for a caller that may be woken, and reports whether it was. The sleeper is nil for a caller that is never woken.
 func (ws *Waits) sleepOn(ctx context.Context, s *sleeper, d time.Duration) (woken bool, err error) {
 	if s == nil {
 		return false, ws.Sleep(ctx, d)
@@ -192,8 +192,8 @@ func (ws *Waits) sleepOn(ctx context.Context, s *sleeper, d time.Duration) (woke
 	return woken, err
 }
 
-// SleepUnlessChanged waits for a time, after a rejection. It ends earlier if the limits or the balances of the buckets have changed so that
-// another try may succeed.
+// SleepUnlessChanged waits for a time after a rejection. It returns earlier if the limits or the balances of the buckets have changed so
+// that another try may succeed.
 func (ws *Waits) SleepUnlessChanged(ctx context.Context, d time.Duration, e *RejectedError) error {
 	if e == nil {
 		return ws.Sleep(ctx, d)
@@ -210,7 +210,7 @@ func (ws *Waits) SleepUnlessChanged(ctx context.Context, d time.Duration, e *Rej
 	return err
 }
 
-// mayPass reports whether the items of the levels of a rejection have by now what was short.
+// mayPass reports whether the items of the levels of a rejection now have enough of the limits that were short.
 func (e *RejectedError) mayPass(shards []*shard) bool {
 	short := false
 	for i := range e.Levels {
@@ -228,7 +228,7 @@ func (e *RejectedError) mayPass(shards []*shard) bool {
 	return short
 }
 
-// mayHave reports whether an image has what a status lacked. Of a split bucket it is one shard.
+// mayHave reports whether an image has what a status lacked. In a split bucket, the image is of one shard.
 func (i *image) mayHave(s *bucket.Status) bool {
 	for at := range i.Limits {
 		if of := &i.Limits[at]; of.Name == s.Name {
@@ -238,13 +238,13 @@ func (i *image) mayHave(s *bucket.Status) bool {
 	return false
 }
 
-// A wake is the state found by a caller that has slept.
+// A wake evaluates the state of the buckets for a caller that has slept.
 type wake struct {
 	waits    *Waits
 	judge    *judge
 	receipt  *Receipt
-	receipts []levelReceipt // of the receipt when the caller fell asleep
-	limits   []*Limits      // of each level receipt, by which the caller slept
+	receipts []levelReceipt // the receipt's when the caller fell asleep
+	limits   []*Limits      // for each level receipt, when the caller fell asleep
 }
 
 func newWake(ws *Waits, ju *judge, r *Receipt) wake {
@@ -255,7 +255,7 @@ func newWake(ws *Waits, ju *judge, r *Receipt) wake {
 	return w
 }
 
-// sleeper returns the caller of the receipt as one that sleeps until a reading of Elapsed.
+// sleeper returns the caller of the receipt as a sleeper until a reading of Elapsed.
 func (w *wake) sleeper(until func() time.Duration) *sleeper {
 	s := &sleeper{isEarly: func() bool {
 		rest, known := w.rest()
@@ -272,8 +272,8 @@ func (w *wake) sleeper(until func() time.Duration) *sleeper {
 	return s
 }
 
-// rest returns the time until the tokens are there, by the images in memory. It returns false where they do not show it. No caller
-// waits for a bucket that is bypassed by now.
+// rest returns the time until the tokens are available, from the images in memory. It returns false if they do not show it. A bucket that
+// is bypassed now needs no wait.
 func (w *wake) rest() (longest time.Duration, known bool) {
 	now := w.judge.now()
 	for i := range w.receipts {
@@ -293,8 +293,8 @@ func (w *wake) rest() (longest time.Duration, known bool) {
 	return longest, true
 }
 
-// restBy returns the time until amounts are there by a later image of the shard. It returns false where that does not show it: the
-// bucket was split, or the image is no later one. A missing item, or one that was created again, has no debt.
+// restBy returns the time until amounts are available, from a later image of the shard. It returns false if there is no image, or if the
+// bucket was split. A missing item, and an item that was created again, have no debt.
 func (b *booking) restBy(i *image, amounts []bucket.Amount, now int64) (rest time.Duration, known bool) {
 	switch {
 	case b.image == nil || i == nil:
@@ -311,8 +311,8 @@ func (b *booking) restBy(i *image, amounts []bucket.Amount, now int64) (rest tim
 	return milliseconds(i.DueSince(&b.image.State, amounts, b.after) - i.timeAt(now)), true
 }
 
-// refusal returns the error that a new request would meet where the buckets are disabled by now, or other limits hold; nil where it would be
-// served. What cannot be read is not known to have changed.
+// refusal returns the error of a new request if the buckets are disabled now, or have other limits, and nil if it would get no error.
+// Buckets that cannot be read count as unchanged.
 func (w *wake) refusal(ctx context.Context) error {
 	asks := false
 	for i := range w.receipts {

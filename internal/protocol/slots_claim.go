@@ -8,16 +8,16 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// A process that holds slots hands them on to its own callers immediately, and another one would have to look in the very moment in
-// between. So a process whose line was not served for [slotTurn] while others hold slots claims some, by a write of its own: the item
-// then says how many of the slots that come free are kept for it. The others leave them, and take the remaining ones. One process at a
-// time has a claim on a limit, which ends when it takes the slots. A claim is advice. No write requires it, and slots are never
-// exceeded without it.
+// A process that holds slots hands them on to its own callers immediately, so another process would rarely find one free. So if the line of
+// a process was not served for [slotTurn] while others hold slots, the process claims some by a write: the item then states how many slots
+// are kept for it as they become free. The other processes take only the remaining slots. One process at a time has a claim on a limit. The
+// claim ends when the process takes the slots. A claim is advice: no write requires it, and the number of slots is never exceeded without
+// it.
 
 // claimant returns the number of this process in claims.
 func (c *core) claimant() int64 { return int64(c.salt) + 1 }
 
-// claim claims the slots of the first caller of a line where that is due, and returns the time until it looks at them.
+// claim claims slots for the first caller of a line if a claim is due, and returns the time until the next look.
 func (p *Place) claim(ctx context.Context) (pause time.Duration) {
 	pause = p.probe/2 + time.Duration(p.table.IntN(int(p.probe)))
 	s := p.bucket.shard(0)
@@ -58,7 +58,7 @@ func (p *Place) claim(ctx context.Context) (pause time.Duration) {
 	return pause
 }
 
-// isPoor reports whether the line is to claim slots, or to go on claiming them.
+// isPoor reports whether the line should claim slots, or renew its claim.
 func (p *Place) isPoor(of *bucket.Slots, now int64, mine bool) bool {
 	switch {
 	case mine:
@@ -68,22 +68,22 @@ func (p *Place) isPoor(of *bucket.Slots, now int64, mine bool) bool {
 	}
 	own := p.bucket.tended.held(of.Name)
 	others := of.Capacity - of.Free - own
-	if own >= bucket.Of(p.asks, of.Name) { // which are handed on to it
+	if own >= bucket.Of(p.asks, of.Name) { // enough slots will be handed on to the caller
 		return 2*own < others && p.bucket.line.mayClaim(p.elapsed(), of.Fence, true)
 	}
 	return others > 0 && p.untilDue() <= 0 && p.bucket.line.mayClaim(p.elapsed(), of.Fence, false)
 }
 
 const (
-	// claimServes is how many admissions lie between two claims at least: a slot that passes from one process to another costs two writes more
+	// claimServes is the least number of admissions between two claims, since a slot that passes to another process costs two more writes
 	// than one that is handed on.
 	claimServes = 8
-	// claimRest is the time after which another claim is due though there were fewer.
+	// claimRest is the time after which another claim is due even if there were fewer.
 	claimRest = 2 * time.Second
 )
 
-// mayClaim reports whether enough slots were given since some were claimed last, by any process; for a line that has slots also by the callers
-// that it has served. The last fencing number counts all that were given.
+// mayClaim reports whether enough slots were taken since the last claim of any process, which the last fencing number shows. A line that is
+// being served must also have served enough of its own callers.
 func (l *slotLine) mayClaim(now time.Duration, fence int64, serves bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *slotLine) claimed() {
 	l.claims = l.serves
 }
 
-// untilDue returns the time until the first caller of a line is not passed any more, 0 or less for none.
+// untilDue returns the time until the first caller of a line can no longer be overtaken, 0 or less for none.
 func (p *Place) untilDue() time.Duration {
 	l := &p.bucket.line
 	l.mu.Lock()
@@ -124,7 +124,7 @@ func (d *tended) held(limit string) (held int64) {
 	return held
 }
 
-// unclaim ends the claims of this process, in the background: no caller of it waits any more.
+// unclaim ends the claims of this process, in the background, since none of its callers waits any more.
 func (p *Place) unclaim(ctx context.Context) {
 	s := p.bucket.shard(0)
 	i, now := s.image.Load(), p.slotNow()
@@ -145,6 +145,6 @@ func (p *Place) unclaim(ctx context.Context) {
 	p.background.Go(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.options.SettleLimit)
 		defer cancel()
-		_, _, _ = p.waits.slotKeeper.keep(ctx, s, i, &call, now) // it ends by itself otherwise
+		_, _, _ = p.waits.slotKeeper.keep(ctx, s, i, &call, now) // otherwise the claim expires
 	})
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Slots need a clock that is right to a part of their term. If the replies of the store carry the time, each of them narrows down how far
-// the clock may be off. Without other traffic there are few. A request that finds the clock known too roughly therefore makes the process
-// read: a few reads, each at the moment at which its date says the most.
+// Slots need a clock whose error is at most a part of their term. If the replies of the store carry the time, each of them reduces the
+// possible error. Without other traffic there are few replies. So if the possible error is too large for a request, the process makes a few
+// reads, each at the moment at which its date is most informative.
 
-// A ClockError says that the clock is not known, or not set, as exactly as slots need it. Nothing was taken.
+// A ClockError reports that the error of the clock may be too large for slots. Nothing was taken.
 type ClockError struct {
 	Term  time.Duration // of the slots
 	Wrong time.Duration // how far the clock may be off; 0 if the store has reported no time yet
-	Ahead time.Duration // how far the slots are ahead of the clock; 0 for a clock that is not known
-	Err   error         // of the context that ended while the store was asked; nil otherwise
+	Ahead time.Duration // how far the slots are ahead of the clock; 0 if the clock is not known
+	Err   error         // of the context, if it ended while the store was read; nil otherwise
 }
 
-// Error names the clock, and how exactly slots need it.
+// Error has the error of the clock, and the accuracy that slots need.
 func (e *ClockError) Error() string {
 	if e.Ahead > 0 {
 		return fmt.Sprintf("the slots with a term of %v are %v ahead of the clock of this process", e.Term, e.Ahead)
@@ -36,7 +36,7 @@ func (e *ClockError) Error() string {
 		e.Wrong.Round(100*time.Microsecond), e.Term, need)
 }
 
-// OfTheClock returns the error without that of a context.
+// OfTheClock returns the error without the error of a context.
 func (e *ClockError) OfTheClock() *ClockError {
 	left := *e
 	left.Err = nil
@@ -46,8 +46,8 @@ func (e *ClockError) OfTheClock() *ClockError {
 // Unwrap returns the error of the context.
 func (e *ClockError) Unwrap() error { return e.Err }
 
-// slotTime returns the time by the clock of slots, in epoch milliseconds. It returns a [*ClockError] where the clock is not known as
-// exactly as slots of a term, in milliseconds, need it.
+// slotTime returns the time by the clock of slots, in epoch milliseconds. It returns a [*ClockError] if the clock is not accurate enough
+// for slots with the given term, in milliseconds.
 func (c *core) slotTime(term int64) (int64, error) {
 	if c.options.SlotTime == nil {
 		return c.now(), nil
@@ -63,7 +63,7 @@ func (c *core) slotTime(term int64) (int64, error) {
 	return now.UnixMilli(), nil
 }
 
-// slotNow returns the time by the clock of slots, as well as it is known, in epoch milliseconds.
+// slotNow returns the time by the clock of slots, in epoch milliseconds, whatever its accuracy.
 func (c *core) slotNow() int64 {
 	if now, err := c.slotTime(math.MaxInt64); err == nil {
 		return now
@@ -72,28 +72,28 @@ func (c *core) slotNow() int64 {
 }
 
 const (
-	// clockPatience is how long a request waits at most for a clock that is known well enough, unless it waits for longer anyway. The dates of
-	// replies step once in a second, and one or two steps give the time as exactly as the round trips allow.
+	// clockPatience is the longest time for which a request waits until the clock is accurate enough, unless it waits for longer anyway.
+	// The dates of replies change once a second, and one or two changes give the time as accurately as round trips allow.
 	clockPatience = 3 * time.Second
-	// clockRest is how long the store is not read after reads without success: its replies take too long for the term.
+	// clockRest is the pause after reads without success: the replies take too long for the term.
 	clockRest = 5 * time.Second
 )
 
-// A clockAsker asks the store for the time, for all callers of a process together. It is safe for concurrent use.
+// A clockAsker reads the store's time, once for all callers of a process. It is safe for concurrent use.
 type clockAsker struct {
 	*core
 
 	mu    sync.Mutex // guards what follows
-	under *timeReads // nil while the store is not asked
-	vain  *timeReads // the last one, if it did not come to its end
+	under *timeReads // the reads under way; nil for none
+	vain  *timeReads // the last reads, if they did not succeed
 }
 
-// timeReads are reads that ask for the time.
+// timeReads are reads for the store's time.
 type timeReads struct {
-	exact time.Duration // how far the clock may be off when it ends
-	until time.Duration // when it ends in any case, by core.sinceStart
-	done  chan struct{} // closed at its end
-	err   error         // of the store, in the end
+	exact time.Duration // the error of the clock at which they end
+	until time.Duration // when they end in any case, by core.sinceStart
+	done  chan struct{} // closed when they end
+	err   error         // the error of the last read
 }
 
 // knowFor is [clockAsker.know] for a request.
@@ -105,8 +105,8 @@ func (ca *clockAsker) knowFor(ctx context.Context, r *Request, failure *ClockErr
 	return ca.know(ctx, failure, near, r.Wait)
 }
 
-// know waits until the clock is known as exactly as an error says that slots need it, for as long as a caller waits. It asks the store in
-// the background, by reads of an item that does not exist, next to one that the caller needs.
+// know waits until the clock is as accurate as an error requires, for as long as a caller waits. It reads in the background: an item that
+// does not exist, next to one that the caller needs.
 func (ca *clockAsker) know(ctx context.Context, failure *ClockError, near store.Key, wait time.Duration) error {
 	if failure.Ahead > 0 {
 		return failure
@@ -138,7 +138,7 @@ func (ca *clockAsker) know(ctx context.Context, failure *ClockError, near store.
 	}
 }
 
-// begin starts a question to the store unless one is under way. It returns nil if the clock is known well enough.
+// begin starts reads unless some are under way. It returns nil if the clock is accurate enough.
 func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, near store.Key) (*timeReads, error) {
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
@@ -159,7 +159,7 @@ func (ca *clockAsker) begin(ctx context.Context, exact, until time.Duration, nea
 	return a, nil
 }
 
-// ask reads until the clock is known, the time is over, or the engine is closed.
+// ask reads until the clock is accurate enough, the time has passed, or the engine is closed.
 func (ca *clockAsker) ask(ctx context.Context, a *timeReads, near store.Key) {
 	ctx, cancel := ca.background.whileOpen(ctx)
 	defer cancel()
@@ -175,7 +175,7 @@ func (ca *clockAsker) ask(ctx context.Context, a *timeReads, near store.Key) {
 		if reported {
 			pause = untilReport(now, wrong, a.exact, trip)
 		}
-		if reads > 1 && (!reported || wrong >= before) { // the last reply has added nothing
+		if reads > 1 && (!reported || wrong >= before) { // the last reply has not reduced the error
 			pause = max(pause, dateStep/askParts)
 		}
 		before = wrong
@@ -200,22 +200,22 @@ func (ca *clockAsker) ask(ctx context.Context, a *timeReads, near store.Key) {
 const (
 	// dateStep is the resolution of the dates of replies.
 	dateStep = time.Second
-	// dateSlack is what a date leaves open besides that: servers differ from one another.
+	// dateSlack is the further uncertainty of a date, since the clocks of servers differ.
 	dateSlack = 50 * time.Millisecond
-	// askParts bounds how many reads ask within one second.
+	// askParts bounds the number of reads within one second.
 	askParts = 8
 )
 
-// untilReport returns the time until the moment at which the date of a reply says the most, given the time as it is known, how far it may be
-// off, and how long a read takes. The date steps at a whole second, somewhere in a window of twice the error. The read is sent as late as
-// possible in the window so that a date that has stepped gives the time as exactly as required. It is no later than it takes
-// for a date that has not stepped to say as much.
+// untilReport returns the time until the moment at which the date of a reply is most informative, given the known time, its possible error,
+// and the duration of a read. The date changes at a whole second, somewhere in a window of twice the error. The read is sent as late in the
+// window as possible, provided that a date that has changed still gives the required accuracy. It is sent no later than a date that has not
+// changed would give the same.
 func untilReport(now time.Time, wrong, exact, trip time.Duration) time.Duration {
 	into := (now.Sub(now.Truncate(dateStep)) + wrong) % dateStep // since the last window opened
 	part := max(2*exact-dateSlack-trip, 2*wrong/askParts)
 	moment := min(part, max(2*wrong+dateSlack-2*exact, 2*wrong/askParts)) + time.Millisecond
 	if into > moment && into+trip+dateSlack < 2*wrong-2*wrong/askParts {
-		return 0 // later than best, and still of use
+		return 0 // later than the best moment, but still useful
 	}
 	if into > moment {
 		moment += dateStep

@@ -9,22 +9,22 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A process whose callers stand in line for slots hands on what it gives back: the counters stay as they are, and one write gives a fencing
-// number to each caller that goes on. So an admission costs one write, and a slot is at work without a pause. Slots that another process has
-// claimed are not handed on. Nor are those for callers who ask for tokens of the bucket as well, which take both by one write.
+// A process with callers in line hands on the slots that it would release: the counters do not change, and one write gives each new holder
+// a fencing number. So an admission costs one write, and a slot is never idle in between. Slots that another process has claimed are not
+// handed on. A caller that also needs tokens of the bucket gets no slots in this way, since it takes both by one write.
 
-// A handover is what one write hands on of the slots of a limit.
+// A handover has the slots of a limit that one write hands on.
 type handover struct {
 	limit  string
 	epoch  int64
-	amount int64 // slots of all who get them
+	amount int64 // the sum of the slots
 	to     []*Place
 }
 
-// handOn chooses the callers who get slots that are given back, in the order of the line. It returns nil for none.
+// handOn chooses the callers that get the slots, in the order of the line. It returns nil for none.
 func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) *handover {
 	s := i.FindSlots(limit)
-	if s == nil || s.Epoch != epoch { // they are moved to another epoch first
+	if s == nil || s.Epoch != epoch { // the slots move to another epoch first
 		return nil
 	}
 	l.mu.Lock()
@@ -46,7 +46,7 @@ func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) 
 			h.to = append(h.to, p)
 			h.amount += p.asks[0].Tokens
 			left -= p.asks[0].Tokens
-		case fits, at == 0 && l.isDue(c): // no caller behind passes it
+		case fits, at == 0 && l.isDue(c): // no caller behind may overtake it
 			left = 0
 		}
 	}
@@ -56,7 +56,7 @@ func (l *slotLine) handOn(c *core, i *image, limit string, epoch, amount int64) 
 	return h
 }
 
-// handTo adds to a write that gives back a round of slots what it hands on in place of that.
+// handTo adds handovers to the write that would release a round of slots.
 func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round []*Hold) (all []*handover) {
 	known := b.Limits.Load()
 	if i == nil || !i.exists || i.Disabled || known == nil || b.outdates(known) || sk.background.open.Err() != nil {
@@ -64,7 +64,7 @@ func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round [
 	}
 	eachLimit(round, func(h *Hold, amount int64) {
 		s, of := i.FindSlots(h.limit), known.Config.FindSlots(h.limit)
-		if s == nil || of == nil || s.Enrolled != h.enrolled || !s.Fits(of) { // a take brings the item in line first
+		if s == nil || of == nil || s.Enrolled != h.enrolled || !s.Fits(of) { // a take must bring the item in line first
 			return
 		}
 		if hand := b.line.handOn(sk.core, i, h.limit, h.epoch, amount); hand != nil {
@@ -79,7 +79,7 @@ func (sk *slotKeeper) handTo(call *layout.KeepCall, b *Bucket, i *image, round [
 	return all
 }
 
-// handed returns how many slots of a limit a write hands on.
+// handed returns the number of slots of a limit that a write hands on.
 func handed(all []*handover, limit string) int64 {
 	for _, h := range all {
 		if h.limit == limit {
@@ -100,13 +100,13 @@ func (l *slotLine) dropHandings(all []*handover) {
 	}
 }
 
-// finishHandings gives callers the slots that a write has handed on, whose image it left. Those that have left the line meanwhile have theirs
-// given back.
+// finishHandings gives callers the slots that a write has handed on, given the image that it left. Slots of callers that have left the line
+// meanwhile are released.
 func (sk *slotKeeper) finishHandings(ctx context.Context, b *Bucket, round []*Hold, all []*handover, left *image) {
 	if len(all) == 0 {
 		return
 	}
-	if left == nil { // nothing is known of the slots, which are free again within two terms
+	if left == nil { // the fencing numbers are unknown; the slots become free within two terms
 		b.line.dropHandings(all)
 		return
 	}
@@ -144,11 +144,11 @@ func (sk *slotKeeper) finishHandings(ctx context.Context, b *Bucket, round []*Ho
 	if !runs {
 		ctx, cancel := context.WithTimeout(table.Insist(context.WithoutCancel(ctx)), sk.options.SettleLimit)
 		defer cancel()
-		_ = sk.writeRound(ctx, b, holds) // those who gave them back have done so: they are free again within two terms otherwise
+		_ = sk.writeRound(ctx, b, holds) // on a failure, they become free within two terms
 	}
 }
 
-// give gives a caller slots that were handed on; nil for none, where the engine is closed.
+// give gives a caller slots that were handed on; nil if the engine is closed.
 func (p *Place) give(ctx context.Context, hold *Hold) {
 	l := &p.bucket.line
 	l.mu.Lock()
@@ -165,14 +165,14 @@ func (p *Place) give(ctx context.Context, hold *Hold) {
 	p.wake()
 }
 
-// giveBack gives slots back in the background that were handed to a caller who does not need them.
+// giveBack releases slots in the background that were handed to a caller that does not need them.
 func (p *Place) giveBack(ctx context.Context, holds []*Hold) {
-	if len(holds) > 0 { // closing an engine gives them back as well
+	if len(holds) > 0 { // closing an engine releases them as well
 		p.background.GoOn(ctx, func(ctx context.Context) { p.waits.slotKeeper.giveSlotsBack(ctx, holds) })
 	}
 }
 
-// takeHands returns the slots that were handed to a caller, who has them from then on; nil for none, or for lost ones.
+// takeHands returns the slots that were handed to a caller, which holds them from then on; nil for none, or if they were lost.
 func (p *Place) takeHands(b *Bucket) []*Hold {
 	if p == nil || !p.bucket.is(b) {
 		return nil
@@ -188,8 +188,8 @@ func (p *Place) takeHands(b *Bucket) []*Hold {
 	return hands
 }
 
-// handsFor returns the slots that were handed to the caller of a request, where a level asks for those and for no tokens. Others are given
-// back.
+// handsFor returns the slots that were handed to the caller of a request, if a level needs just these, and no tokens. Otherwise it releases
+// them.
 func (ad *admitter) handsFor(ctx context.Context, r *Request, l *level) []*Hold {
 	if len(l.demand.Slots()) == 0 {
 		return nil
@@ -206,8 +206,8 @@ func (ad *admitter) handsFor(ctx context.Context, r *Request, l *level) []*Hold 
 	return nil
 }
 
-// declines notes that a caller gives back slots because another level rejects it. No more are handed to it until it has waited for that
-// level: it would get the same ones again and again, by a write each time.
+// declines notes that a caller releases slots because another level rejects it. It gets no further slots until it has waited for that
+// level. Otherwise it would get the same slots again and again, by a write each time.
 func (p *Place) declines() {
 	if p == nil {
 		return

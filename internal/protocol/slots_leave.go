@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// enter waits for the turn of a goroutine to move slots or give them back, and returns the function that ends the turn.
+// enter waits for the turn to move or release slots, and returns the function that ends the turn.
 func (d *tended) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case d.turn <- struct{}{}:
@@ -21,9 +21,8 @@ func (d *tended) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// release gives slots back that a request holds, for each bucket by as few writes as there are epochs. Lost slots
-// are not given back. Those who come while slots of the bucket are moved or given back share a write. It returns the
-// holds that provably were not given back and are held on.
+// release releases the slots of a request, with one write for each bucket and epoch. Lost slots are skipped. Callers that arrive while
+// slots of the bucket are being moved or released share a write. It returns the holds that provably were not released and are still held.
 func (sk *slotKeeper) release(ctx context.Context, holds []*Hold) (kept []*Hold, err error) {
 	var errs []error
 	for len(holds) > 0 {
@@ -45,7 +44,7 @@ func (sk *slotKeeper) release(ctx context.Context, holds []*Hold) (kept []*Hold,
 	return kept, Joined(errs...)
 }
 
-// leave gives slots of one bucket back.
+// leave releases slots of one bucket.
 func (sk *slotKeeper) leave(ctx context.Context, b *Bucket, holds []*Hold) error {
 	d, lv := &b.tended, &leave{}
 	d.mu.Lock()
@@ -79,7 +78,7 @@ func (sk *slotKeeper) leave(ctx context.Context, b *Bucket, holds []*Hold) error
 	return lv.err
 }
 
-// giveUp ends a leave whose caller does not wait for its turn any more.
+// giveUp ends a leave whose caller no longer waits for its turn.
 func (d *tended) giveUp(lv *leave, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +87,7 @@ func (d *tended) giveUp(lv *leave, err error) error {
 	}
 	at := slices.Index(d.leaves, lv)
 	if at < 0 {
-		return err // another caller has begun to give them back
+		return err // another caller has begun to release them
 	}
 	d.leaves = slices.Delete(d.leaves, at, at+1)
 	for _, h := range lv.holds {
@@ -98,8 +97,8 @@ func (d *tended) giveUp(lv *leave, err error) error {
 	return err
 }
 
-// keep continues a hold that was not given back, for [keptTime] or two terms: its holder may try again, or may be gone. The hold is lost if the
-// engine was closed meanwhile, since no one renews it any more. The tended slots are locked.
+// keep continues a hold that was not released, for [keptTime] or two terms: its holder may retry, or may no longer exist. If the engine was
+// closed meanwhile, the hold is lost, since it is no longer renewed. The tended slots are locked.
 func (d *tended) keep(h *Hold) {
 	h.over = true
 	if h.phase = held; d.closed {
@@ -107,14 +106,14 @@ func (d *tended) keep(h *Hold) {
 	}
 }
 
-// awake ends the sleep of the goroutine that tends the slots. They are locked.
+// awake ends the sleep of the goroutine that tends the slots. The tended slots are locked.
 func (d *tended) awake() {
 	if d.changed = true; d.wake != nil {
 		d.wake()
 	}
 }
 
-// writeLeaves writes what callers give back. Holds of one limit and different epochs take a write each.
+// writeLeaves writes the releases of callers. Each epoch of a limit takes its own write.
 func (sk *slotKeeper) writeLeaves(ctx context.Context, b *Bucket, leaves []*leave) {
 	var rest []*Hold
 	for _, lv := range leaves {
@@ -130,7 +129,7 @@ func (sk *slotKeeper) writeLeaves(ctx context.Context, b *Bucket, leaves []*leav
 		}
 		rest = slices.DeleteFunc(rest, func(h *Hold) bool { return slices.Contains(round, h) })
 	}
-	defer func() { b.line.free(sk.core, b.shard(0).image.Load()) }() // after the lock, as what follows
+	defer func() { b.line.free(sk.core, b.shard(0).image.Load()) }() // after the lock, like the rest
 	defer sk.reportSlots(ctx, b)
 	d := &b.tended
 	d.mu.Lock()
@@ -142,7 +141,7 @@ func (sk *slotKeeper) writeLeaves(ctx context.Context, b *Bucket, leaves []*leav
 			case !slices.Contains(rest, h):
 				h.end()
 				continue
-			case IsUnknown(failure) && slices.Contains(failed, h): // never repeated: a lost one comes back in two terms
+			case IsUnknown(failure) && slices.Contains(failed, h): // never repeated: the slots become free within two terms
 				h.end()
 			default:
 				d.keep(h)
@@ -153,7 +152,7 @@ func (sk *slotKeeper) writeLeaves(ctx context.Context, b *Bucket, leaves []*leav
 	d.awake()
 }
 
-// firstRound returns the holds that one write can give back: of each limit the holds of one epoch and one set of counters.
+// firstRound returns the holds that one write can release: for each limit, the holds of one epoch and one set of counters.
 func firstRound(holds []*Hold) (round []*Hold) {
 	for _, h := range holds {
 		if !slices.ContainsFunc(round, func(o *Hold) bool { return o.limit == h.limit && (o.epoch != h.epoch || o.enrolled != h.enrolled) }) {
@@ -163,8 +162,7 @@ func firstRound(holds []*Hold) (round []*Hold) {
 	return round
 }
 
-// writeRound gives holds back by one write. Slots that are free by themselves are left out. No other goroutine changes
-// their epochs meanwhile.
+// writeRound releases holds by one write. It skips slots that are already free. No other goroutine changes their epochs meanwhile.
 func (sk *slotKeeper) writeRound(ctx context.Context, b *Bucket, round []*Hold) error {
 	s := b.shard(0)
 	i := s.image.Load()
@@ -193,7 +191,7 @@ func (sk *slotKeeper) writeRound(ctx context.Context, b *Bucket, round []*Hold) 
 		} else {
 			b.line.dropHandings(hands)
 		}
-		if isKeyThrottled(err) && throttles < maxThrottles { // no policy decides about a release
+		if isKeyThrottled(err) && throttles < maxThrottles { // a release has no failure policy
 			if err := sk.table.Sleep(ctx, leaveRest<<throttles/2+time.Duration(sk.table.IntN(int(leaveRest<<throttles)))); err != nil {
 				return err
 			}
@@ -216,10 +214,10 @@ func (sk *slotKeeper) writeRound(ctx context.Context, b *Bucket, round []*Hold) 
 	return ErrContended
 }
 
-// leaveRest is the mean time after which slots are given back again that the store throttled. It doubles with each throttle.
+// leaveRest is the mean time after which a throttled release is retried. It doubles with each throttle.
 const leaveRest = 50 * time.Millisecond
 
-// eachLimit calls a function for each limit of holds that one write gives back, with one of them and the slots of all.
+// eachLimit calls a function for each limit of a round, with one of its holds and the sum of their slots.
 func eachLimit(round []*Hold, give func(h *Hold, amount int64)) {
 	for at, h := range round {
 		isSame := func(o *Hold) bool { return o.limit == h.limit }
@@ -236,14 +234,14 @@ func eachLimit(round []*Hold, give func(h *Hold, amount int64)) {
 	}
 }
 
-// isFree reports whether an image shows that the slots of a hold are free by themselves.
+// isFree reports whether an image shows that the slots of a hold have already become free.
 func (i *image) isFree(h *Hold) bool {
 	s := i.FindSlots(h.limit)
 	return !i.exists || s == nil || s.Lapsed(h.epoch, h.enrolled)
 }
 
-// giveBack makes a plan for an item give back a round of slots, except slots that are free by themselves. It returns false if there are
-// none, or if the item is not the one that has slots.
+// giveBack adds the release of a round of slots to a plan for an item, except for slots that are already free. It returns false if none are
+// left, or if the item is not the one that has slots.
 func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
 	if len(round) == 0 || !i.exists || i.Shard > 0 {
 		return false
@@ -253,8 +251,9 @@ func (i *image) giveBack(plan *bucket.Plan, round []*Hold) (gives bool) {
 	return true
 }
 
-// leaveAlong gives slots of one bucket back by a write that a function makes for another reason. The function gets those that one write can
-// give back, and reports whether it gave them back, or tried to. It may have done so where its error leaves that open. The others are held on.
+// leaveAlong releases slots of one bucket by a write that a function makes for another purpose. The function gets the holds that one write
+// can release, and reports whether the write included them. If its error leaves the outcome open, they may have been released. The other
+// slots are still held.
 func (sk *slotKeeper) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, write func(ctx context.Context, round []*Hold) (left bool, err error)) error {
 	d := &b.tended
 	end, err := d.enter(ctx)
@@ -269,12 +268,12 @@ func (sk *slotKeeper) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, 
 	}
 	d.mu.Unlock()
 	left, err := write(ctx, round)
-	defer func() { b.line.free(sk.core, b.shard(0).image.Load()) }() // after the lock, as what follows
+	defer func() { b.line.free(sk.core, b.shard(0).image.Load()) }() // after the lock, like the rest
 	defer sk.reportSlots(ctx, b)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range round {
-		if left && (err == nil || IsUnknown(err)) { // never repeated: a lost one comes back in two terms
+		if left && (err == nil || IsUnknown(err)) { // never repeated: the slots become free within two terms
 			h.end()
 		} else {
 			d.keep(h)
@@ -284,7 +283,7 @@ func (sk *slotKeeper) leaveAlong(ctx context.Context, b *Bucket, holds []*Hold, 
 	return err
 }
 
-// heldOf returns the holds that are held, without some.
+// heldOf returns the holds that are still held, except the given ones.
 func heldOf(holds, without []*Hold) (left []*Hold) {
 	for _, h := range holds {
 		d := &h.bucket.tended
@@ -298,7 +297,7 @@ func heldOf(holds, without []*Hold) (left []*Hold) {
 	return left
 }
 
-// leaveAll gives back all slots of a bucket that this process holds, as the engine is closed. Their holders are notified.
+// leaveAll releases all slots of a bucket that this process holds, when the engine is closed. It notifies their holders.
 func (sk *slotKeeper) leaveAll(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(table.Insist(ctx), sk.options.SettleLimit)
 	defer cancel()
@@ -323,7 +322,7 @@ func (sk *slotKeeper) leaveAll(ctx context.Context, b *Bucket) {
 	sk.reportSlots(ctx, b)
 }
 
-// finishLeaves waits for a write that gives slots back, and writes what callers wait to give back.
+// finishLeaves waits for the release that is under way, and writes the releases of waiting callers.
 func (sk *slotKeeper) finishLeaves(ctx context.Context, b *Bucket) error {
 	d := &b.tended
 	end, err := d.enter(ctx)
@@ -341,8 +340,8 @@ func (sk *slotKeeper) finishLeaves(ctx context.Context, b *Bucket) error {
 	return nil
 }
 
-// giveSlotsBack gives back slots of a request that was not admitted. It outlives the caller's context. Slots that are not given back are free
-// again within two terms.
+// giveSlotsBack releases slots of a request that was not admitted. It outlives the caller's context. If it fails, the slots become free
+// within two terms.
 func (sk *slotKeeper) giveSlotsBack(ctx context.Context, holds []*Hold) {
 	if len(holds) == 0 {
 		return
@@ -353,7 +352,7 @@ func (sk *slotKeeper) giveSlotsBack(ctx context.Context, holds []*Hold) {
 	sk.giveUp(ctx, holds[0].bucket, kept, err)
 }
 
-// giveUp drops the slots of a bucket that could not be given back, and logs why.
+// giveUp drops the slots of a bucket that could not be released, and logs why.
 func (sk *slotKeeper) giveUp(ctx context.Context, b *Bucket, kept []*Hold, err error) {
 	for _, h := range kept {
 		sk.drop(ctx, h)

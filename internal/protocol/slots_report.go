@@ -2,29 +2,29 @@ package protocol
 
 import "context"
 
-// A SlotChange is what became of slots that this process takes.
+// A SlotChange reports what happened to slots of this process.
 type SlotChange struct {
 	Entity, Resource, Limit string
 	Slots                   int64
 	Fate                    SlotFate
 }
 
-// A SlotFate says what became of slots.
+// A SlotFate is what happened to slots.
 type SlotFate uint8
 
-// The fates of slots. Each that is taken is given back or lost later, once.
+// The fates of slots. Each slot that is taken is later either released or lost, once.
 const (
 	SlotsTaken     SlotFate = iota
-	SlotsGivenBack          // or free by themselves within two terms, where no write could give them back
-	SlotsLost               // as the holder is notified
+	SlotsGivenBack          // or no write could release them, and they become free within two terms
+	SlotsLost               // the holder is notified
 )
 
-// note notes what became of a hold, which [slotKeeper.reportSlots] reports. The tended slots are locked.
+// note notes the fate of a hold, which [slotKeeper.reportSlots] reports. The tended slots are locked.
 func (d *tended) note(h *Hold, fate SlotFate) {
 	d.news = append(d.news, SlotChange{h.bucket.Entity, h.bucket.Resource, h.limit, h.amount, fate})
 }
 
-// reportSlots counts what became of slots of a bucket since the last call, and reports it. The tended slots are not locked.
+// reportSlots counts and reports the fates of slots of a bucket since the last call. The tended slots are not locked.
 func (sk *slotKeeper) reportSlots(ctx context.Context, b *Bucket) {
 	d := &b.tended
 	d.mu.Lock()

@@ -13,11 +13,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Slots are taken by the write that takes the tokens of a request, where the bucket is not divided. Elsewhere, and where a request asks for
-// no tokens of a bucket, they take a write of their own. In both cases callers of a process share writes. Before either, the slots are made
-// ready: they begin, take on a configured number or term, or an epoch begins. That is a write of its own.
+// If a bucket is not split, the write that takes the tokens of a request also takes its slots. In a split bucket, and for a request without
+// tokens of the bucket, slots take a separate write. In both cases callers of a process share writes. A further write makes slots ready
+// first if necessary: it creates the counters, applies a configured number or term, or begins an epoch.
 
-// A slotTaker takes the slots of levels, which a slotKeeper goes on holding.
+// A slotTaker takes the slots of levels, which a slotKeeper then renews.
 type slotTaker struct {
 	*core
 	items      *items
@@ -27,8 +27,7 @@ type slotTaker struct {
 	shared     sharing[*claim]
 }
 
-// takeSlots takes the slots that a level asks for, and no tokens. The write is its own, or shared with other callers. It returns
-// errShort where too few of them are free.
+// takeSlots takes the slots of a level, and no tokens, in a separate or a shared write. It returns errShort if too few slots are free.
 func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *levelReceipt) error {
 	if sk.options.WritesAtOnce == 0 {
 		return sk.takeSlotsAlone(ctx, l, to)
@@ -43,7 +42,7 @@ func (sk *slotTaker) takeSlots(ctx context.Context, l *level, to *levelReceipt) 
 	})
 }
 
-// slotQueue returns the queue of those who take slots alone.
+// slotQueue returns the queue of callers that take only slots.
 func (d *tended) slotQueue(b *Bucket) *queue[*claim] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +70,7 @@ func (sk *slotTaker) takeSlotsAlone(ctx context.Context, l *level, to *levelRece
 	return sk.handOut(ctx, &p)
 }
 
-// writeTogether implements [writer]: each write is for those for whom slots are free, first come first served.
+// writeTogether implements [writer]: each write is for the callers that free slots suffice for, in the order of their arrival.
 func (sk *slotTaker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
 	var to levelReceipt
 	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
@@ -90,20 +89,20 @@ func (sk *slotTaker) writeTogether(ctx context.Context, q *queue[*claim], waiter
 	}
 }
 
-// undo implements [writer]: it gives slots back of a caller that gave up.
+// undo implements [writer]: it releases the slots of a caller that gave up.
 func (sk *slotTaker) undo(ctx context.Context, c *claim) {
 	sk.slotKeeper.giveSlotsBack(ctx, c.to.holds())
 }
 
-// takeSlotsDirect takes slots for a party by one write, and notes how the store takes those writes.
+// takeSlotsDirect takes slots for a party by one write, and notes whether the store throttled it.
 func (sk *slotTaker) takeSlotsDirect(ctx context.Context, p *party) error {
 	err := sk.takeSlotsFor(ctx, p)
 	p.bucket.tended.slotQueue(p.bucket).ended(sk.core, err, p.patience > 0)
 	return err
 }
 
-// takeSlotsFor takes slots for a party. It decides from the last image and sends the write. On a failed condition it decides again from the
-// image that came back.
+// takeSlotsFor takes slots for a party. It decides from the last image and sends the write. After a failed condition, it decides again from
+// the returned image.
 func (sk *slotTaker) takeSlotsFor(ctx context.Context, p *party) error {
 	s := p.bucket.shard(0)
 	image := s.image.Load()
@@ -160,12 +159,12 @@ type slotTake struct {
 
 	now      int64         // by the clock of slots, epoch milliseconds
 	sent     time.Duration // by core.elapsed, no later than now
-	prepares bool          // a write has to make slots ready first
-	looks    bool          // a read is to come before that: others have probably written the item since
+	prepares bool          // a write must make slots ready first
+	looks    bool          // a read must precede that write: others have probably written the item
 	call     layout.KeepCall
 }
 
-// asked returns the slots that the callers of the party ask for, of each limit the fewest.
+// asked returns, for each limit, the fewest slots that a caller of the party needs.
 func (p *party) asked() (asked []bucket.Amount) {
 	if len(p.waiters) == 0 {
 		return p.demand.Slots()
@@ -185,7 +184,7 @@ func (p *party) asked() (asked []bucket.Amount) {
 	return asked
 }
 
-// choose makes the write take for the callers for whom slots are free.
+// choose makes the write take for the callers that free slots suffice for.
 func (t *slotTake) choose() {
 	var shards []*bucket.State
 	if t.image.exists {
@@ -209,8 +208,8 @@ func (t *slotTake) isShort() bool {
 	return false
 }
 
-// makeReady makes the slots ready that the party asks for, where a write has to come first. It returns the image to decide by: the one that
-// it was given where the slots are ready.
+// makeReady makes the slots of the party ready, by a write if necessary. It returns the image to decide from, which is the given one if the
+// slots are ready already.
 func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
 	if err := t.clock(); err != nil || !t.image.exists {
 		return t.image, err
@@ -233,7 +232,7 @@ func (t *slotTake) makeReady(ctx context.Context) (*image, error) {
 	return next, err
 }
 
-// clock notes the time. It returns a [*ClockError] where it is not known as exactly as the slots need it.
+// clock notes the time. It returns a [*ClockError] if the clock is not accurate enough for the slots.
 func (t *slotTake) clock() (err error) {
 	shortest := int64(math.MaxInt64)
 	for _, a := range t.asked() {
@@ -247,7 +246,7 @@ func (t *slotTake) clock() (err error) {
 	return err
 }
 
-// prepare decides what has to be written before slots of a limit can be taken.
+// prepare decides what must be written before slots of a limit can be taken.
 func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
 	p, s := t.limits.Config.FindSlots(a.Limit), t.image.FindSlots(a.Limit)
 	if s == nil || !s.Fits(p) {
@@ -265,14 +264,14 @@ func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
 	case s.Term != p.Term && s.ChangesTerm():
 		t.call.ChangeTerm(a.Limit, p.Term, t.now/p.Term, s.Epoch, 0, s.Enrolled, max(t.now, s.Enrolled+1))
 		t.prepares = true
-	case s.Strays(t.now) && !t.image.since(t.began): // the item may have been deleted since
+	case s.Strays(t.now) && !t.image.since(t.began): // the item may have been deleted meanwhile
 		t.looks = true
 	case s.Strays(t.now):
 		return &ClockError{Term: milliseconds(s.Term), Ahead: milliseconds(s.Epoch*s.Term - t.now)}
 	case s.Capacity != p.Slots:
 		t.call.Resize(a.Limit, p.Slots-s.Capacity, p.Slots, s.Capacity)
 		t.prepares = true
-	case max(s.Free-s.KeptAt(t.now), s.FreeAt(t.now)) < a.Tokens: // nor would they be free in the next epoch
+	case max(s.Free-s.KeptAt(t.now), s.FreeAt(t.now)) < a.Tokens: // not even enough in the next epoch
 	default:
 		if epoch, ok := s.Opens(t.now); ok {
 			t.looks = t.looks || !t.image.since(t.began) && t.shard.traffic.isOutdated(t.now)
@@ -283,7 +282,7 @@ func (t *slotTake) prepare(ctx context.Context, a bucket.Amount) error {
 	return nil
 }
 
-// open adds that an epoch begins, in which the caller goes on holding slots.
+// open makes a write begin an epoch, and renew the slots that the caller holds.
 func open(call *layout.KeepCall, s *bucket.Slots, epoch, kept int64) {
 	if epoch%2 == 0 {
 		call.OpenEven(s.Name, s.Epoch, epoch, kept, s.Enrolled)
@@ -292,7 +291,7 @@ func open(call *layout.KeepCall, s *bucket.Slots, epoch, kept int64) {
 	}
 }
 
-// confirm makes sure that the limits were read after the image arrived, as [aligner.confirm] does: another process may have known of a
+// confirm ensures that the limits were read after the image arrived, as [aligner.confirm] does: another process may have learned of a
 // change first.
 func (t *slotTake) confirm(ctx context.Context) error {
 	known := t.limits
@@ -306,7 +305,7 @@ func (t *slotTake) confirm(ctx context.Context) error {
 	return err
 }
 
-// writeSlots takes the slots of an item, or creates the item. It returns the image to decide by again where the write was not applied.
+// writeSlots takes the slots of an item, or creates the item. If the write was not applied, it returns the image to decide from again.
 func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 	if !t.image.exists {
 		return t.create(ctx)
@@ -334,7 +333,7 @@ func (t *slotTake) writeSlots(ctx context.Context) (*image, bool, error) {
 	return next, applied, err
 }
 
-// create creates the item with slots of which some are held.
+// create creates the item with its slots, some of which are held.
 func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
@@ -356,12 +355,12 @@ func (t *slotTake) create(ctx context.Context) (*image, bool, error) {
 	return next, true, nil
 }
 
-// takenSlots are what a write took of slots, which is still to be handed out to those who asked for them.
+// takenSlots are the slots that a write took, which are still to be handed out to its callers.
 type takenSlots struct {
-	of     []bucket.Slots // as the write asked for them
-	fences []int64        // of those that were handed out last
+	of     []bucket.Slots // as the write requested them
+	fences []int64        // the fencing numbers handed out so far
 	now    int64          // when the write was sent, by the clock of slots, epoch milliseconds
-	sent   time.Duration  // and by core.elapsed
+	sent   time.Duration  // the same, by core.elapsed
 }
 
 // note notes the slots of a write and the image that it left, nil for an unreadable one.
@@ -380,8 +379,7 @@ func (p *party) note(g *takenSlots, left *image) error {
 	return nil
 }
 
-// handOut gives the callers for whom the last write was what it took of slots, and starts renewing them. If the engine is closed, they are
-// given back.
+// handOut gives the slots of the last write to its callers, and starts renewing them. If the engine is closed, it releases them.
 func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 	g := p.taken
 	if p.taken = nil; g == nil {
@@ -401,7 +399,7 @@ func (sk *slotTaker) handOut(ctx context.Context, p *party) error {
 	return sk.slotKeeper.startTending(ctx, p.bucket, all)
 }
 
-// holdsOf returns what a level has of taken slots, before a number of others.
+// holdsOf returns the holds of a level in taken slots, given the number of takers behind it.
 func (sk *slotTaker) holdsOf(g *takenSlots, l *level, others int64) []*Hold {
 	holds := make([]*Hold, 0, len(l.demand.Slots()))
 	each := l.demand.SlotsOfEach()
@@ -424,7 +422,7 @@ func (sk *slotTaker) holdsOf(g *takenSlots, l *level, others int64) []*Hold {
 	return holds
 }
 
-// slotsForeseen reports whether images that are recent enough for a rejection from memory show too few slots of one of the levels.
+// slotsForeseen reports whether images that are recent enough for a rejection from memory show too few slots for one of the levels.
 func (sk *slotTaker) slotsForeseen(levels []level, p *Place) bool {
 	now := sk.now()
 	for i := range levels {

@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// startTending starts renewing the slots that a request has taken. If the engine is closed, they are given back.
+// startTending starts renewing the slots that a request has taken. If the engine is closed, it releases them.
 func (sk *slotKeeper) startTending(ctx context.Context, b *Bucket, holds []*Hold) error {
 	if sk.tendUnlessClosed(ctx, b, holds) {
 		return nil
@@ -32,7 +32,7 @@ func (sk *slotKeeper) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*
 	if runs = !d.closed && d.running; runs {
 		now := sk.elapsed()
 		d.holds = append(d.holds, holds...)
-		d.end(now) // some are lost where the reply to their write took so long, and others due
+		d.end(now) // after a very late reply, some are already lost or due
 		d.late = d.late || slices.ContainsFunc(holds, func(h *Hold) bool { return h.phase == held && h.due <= now })
 		d.awake()
 	}
@@ -41,14 +41,14 @@ func (sk *slotKeeper) tendUnlessClosed(ctx context.Context, b *Bucket, holds []*
 	return runs
 }
 
-// tend goes on holding the slots of a bucket until this process holds none, or the engine is closed.
+// tend renews the slots of a bucket until this process holds none, or the engine is closed.
 func (sk *slotKeeper) tend(ctx context.Context, b *Bucket) {
 	for d := &b.tended; ; {
 		if sk.background.open.Err() != nil {
 			sk.leaveAll(ctx, b)
 			return
 		}
-		if d.isLate() { // their holder may give them back first
+		if d.isLate() { // their holder may release them first
 			sk.yieldUnlessLost(ctx, b)
 		}
 		rest, isDue, ok := sk.next(b)
@@ -64,7 +64,7 @@ func (sk *slotKeeper) tend(ctx context.Context, b *Bucket) {
 	}
 }
 
-// isLate reports whether slots that were due when they were taken are due for the first time.
+// isLate reports, once, whether slots were already due when they were taken.
 func (d *tended) isLate() (late bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,8 +79,8 @@ func (sk *slotKeeper) yieldUnlessLost(ctx context.Context, b *Bucket) {
 	_ = sk.table.Yield(ctx)
 }
 
-// next ends the holds that are lost by now, and reports whether the process is to renew. If not, it returns how long it takes until another
-// hold is lost or due. It returns false where nothing is held any more, and the goroutine ends.
+// next ends the holds that are lost by now, and reports whether holds are due for renewal. If none are, it returns the time until the next
+// hold is lost or due. It returns false if no slots are held any more, and the goroutine ends.
 func (sk *slotKeeper) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
 	d := &b.tended
 	d.mu.Lock()
@@ -98,16 +98,16 @@ func (sk *slotKeeper) next(b *Bucket) (rest time.Duration, isDue, ok bool) {
 			rest = min(rest, h.due-now, h.ends-now)
 		}
 	}
-	if rest == math.MaxInt64 { // all are being given back, by callers who wake this goroutine
+	if rest == math.MaxInt64 { // all are being released, by callers that wake this goroutine
 		rest = time.Minute
 	}
 	return rest, isDue, true
 }
 
-// keptTime is how long a holder at least may try again to give slots back. It has two terms where those are longer.
+// keptTime is the least time for which a holder may retry a release. It may do so for two terms if that is longer.
 const keptTime = time.Minute
 
-// end ends the holds that are lost at a time, and those whose holders did not give them back in time. The tended slots are locked.
+// end ends the holds that are lost at a time, and holds whose holders did not retry a release in time. The tended slots are locked.
 func (d *tended) end(now time.Duration) {
 	d.holds = slices.DeleteFunc(d.holds, func(h *Hold) bool {
 		if h.over && h.until == 0 {
@@ -171,7 +171,7 @@ func (sk *slotKeeper) sleepUnlessWoken(ctx context.Context, b *Bucket, rest time
 	d.mu.Unlock()
 }
 
-// untilLost returns the time until a hold of a bucket is lost, the next one.
+// untilLost returns the time until the next hold of a bucket is lost.
 func (sk *slotKeeper) untilLost(b *Bucket) time.Duration {
 	b.tended.mu.Lock()
 	defer b.tended.mu.Unlock()
@@ -184,8 +184,8 @@ func (sk *slotKeeper) untilLost(b *Bucket) time.Duration {
 	return first - sk.elapsed()
 }
 
-// beat renews the slots of this process: it moves all slots of a bucket that are due to the present epoch, by one write. It ends when a
-// hold is lost, so that each holder learns that in time from a silent store, too.
+// beat renews the slots of this process: one write moves all due slots of a bucket to the present epoch. It ends when a hold is lost, so
+// that each holder is notified in time even if the store is silent.
 func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 	ctx, cancel := context.WithTimeout(ctx, sk.untilLost(b))
 	defer cancel()
@@ -208,13 +208,13 @@ func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 				bt.postpone()
 				return
 			}
-			if !bt.decide(image) { // which cannot be: the image is a later one
+			if !bt.decide(image) { // cannot happen, since the image is a later one
 				bt.postpone()
 				return
 			}
 		}
 		if len(bt.moves) == 0 {
-			bt.postpone() // holds that are not lost: the clock has been set back
+			bt.postpone() // the holds are not lost: the clock was set back
 			return
 		}
 		next, applied, err := sk.keep(ctx, s, image, &bt.call, bt.now)
@@ -233,8 +233,8 @@ func (sk *slotKeeper) beat(ctx context.Context, b *Bucket) {
 	(&beatTry{slotKeeper: sk, bucket: b}).postpone()
 }
 
-// knowTime waits until the clock is known as exactly as the slots need it that this process holds. What is known of it loses exactness while
-// no reply comes, and a process that only holds slots makes no other calls.
+// knowTime waits until the clock is accurate enough for the slots that this process holds. The possible error grows while no reply arrives,
+// and a process that only holds slots makes no other calls.
 func (sk *slotKeeper) knowTime(ctx context.Context, b *Bucket) error {
 	_, err := sk.slotTime(b.tended.shortestTerm(b.shard(0).image.Load()))
 	var unknown *ClockError
@@ -244,7 +244,7 @@ func (sk *slotKeeper) knowTime(ctx context.Context, b *Bucket) error {
 	return sk.clock.know(ctx, unknown, b.shard(0).key, sk.untilLost(b))
 }
 
-// shortestTerm returns the shortest term of the slots that are held, milliseconds, also by an image, which may show that it was changed.
+// shortestTerm returns the shortest term of the held slots, milliseconds. It includes the terms in an image, which may have changed.
 func (d *tended) shortestTerm(i *image) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -282,7 +282,7 @@ type move struct {
 	epoch int64
 }
 
-// decide decides what to write by an image. It returns false where the image is too old to decide by.
+// decide decides what to write, given an image. It returns false if the image is too old for that.
 func (bt *beatTry) decide(i *image) bool {
 	d := &bt.bucket.tended
 	d.mu.Lock()
@@ -363,7 +363,7 @@ func (bt *beatTry) heard() {
 	}
 }
 
-// postpone schedules another try for the due holds. The outcome of the last one is unknown, so they count in their former epochs.
+// postpone schedules another try for the due holds. The outcome of the last try is unknown, so they count in their former epochs.
 func (bt *beatTry) postpone() {
 	d := &bt.bucket.tended
 	d.mu.Lock()

@@ -11,73 +11,72 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// Callers of a process that wait for slots of a bucket stand in a line. When the process gives slots back, those ask for whom they are
-// enough, in the order of the line. Now and then the first one looks, since other processes give back as well. So a process looks as often
-// as one caller would, however many wait.
+// Callers of a process that wait for slots of a bucket form a line. When the process releases slots, the callers that the free slots
+// suffice for try again, in the order of the line. From time to time the first caller looks, since other processes release slots as well.
+// So a process looks as often as one caller would, however many wait.
 //
-// The first one is passed by smaller requests for no longer than [slotTurn]. After that, the others of its process leave the slots that come
-// free. Where other processes hold slots, it then claims its slots in the item, and they leave them as well; see slots_claim.go.
+// Smaller requests may overtake the first caller for at most [slotTurn]. After that, the other callers of its process leave it the slots
+// that become free. If other processes hold slots, it then claims its slots in the item, so that these processes leave them too; see
+// slots_claim.go.
 
-// A slotLine has the callers of this process that wait for slots of a bucket, in the order in which they came. It is
-// safe for concurrent use.
+// A slotLine has the callers of this process that wait for slots of a bucket, in the order of their arrival. It is safe for concurrent use.
 type slotLine struct {
 	mu     sync.Mutex // guards what follows
 	places []*Place
-	asking int           // callers who ask for slots that were free
-	served time.Duration // when the first one last had its slots, or when the line began, by core.elapsed
-	serves int           // callers who had their slots
-	claims int           // as serves when this process last claimed slots
+	asking int           // callers that are trying to take free slots
+	served time.Duration // when a first caller last got its slots, or when the line began, by core.elapsed
+	serves int           // callers that got their slots
+	claims int           // the value of serves when this process last claimed slots
 
-	claimedAt    time.Duration // when slots were last seen to be claimed, by core.elapsed; 0 for never
+	claimedAt    time.Duration // when a claim was last seen, by core.elapsed; 0 for never
 	claimedFence int64         // the last fencing number then
 }
 
-// A Place is that of a caller in the line of a bucket. It is not safe for concurrent use.
+// A Place is the place of a caller in the line of a bucket. It is not safe for concurrent use.
 type Place struct {
 	*core
 	waits  *Waits
 	bucket *Bucket
 	asks   []bucket.Amount // slots of each limit
-	alone  bool            // it asks for slots of the bucket, and for no tokens
-	woken  chan struct{}   // holds a token when the caller is to ask for its slots
+	alone  bool            // the request needs slots of the bucket, and no tokens
+	woken  chan struct{}   // holds a token when the caller should try to take its slots
 	probe  time.Duration
 	life   int64 // of a claim, milliseconds
-	number int64 // of the caller, in the order in which they came
+	number int64 // of the caller, in the order of arrival
 
 	// Guarded by the line.
-	first    time.Duration // since when it is the first one, by core.elapsed; -1 while it is not
-	asking   bool          // for its slots, which were free
+	first    time.Duration // when it became the first one, by core.elapsed; -1 while it is not
+	asking   bool          // it is trying to take its slots, which were free
 	handing  bool          // slots are being handed to it
-	hands    []*Hold       // slots that were handed to it, and that it has not taken yet; nil for none
-	declined bool          // it gave back slots that were handed to it
+	hands    []*Hold       // slots that were handed to it and not taken yet; nil for none
+	declined bool          // it released slots that were handed to it
 	gone     bool          // it has left the line
 }
 
 const (
-	// The first caller of a line looks again after a part of the term, with jitter: other processes may have given slots
-	// back.
+	// The first caller of a line looks again after a part of the term, with jitter, since other processes may have released slots.
 	probePart  = 50
 	leastProbe = 100 * time.Millisecond
 	mostProbe  = time.Second
-	// slotTurn is how long the first caller of a line is passed by others at most, of its process and of other ones.
+	// slotTurn is the longest time for which other callers, of any process, may overtake the first caller of a line.
 	slotTurn = 500 * time.Millisecond
 	// claimProbe is the mean time between the looks of a process for which slots are kept.
 	claimProbe = 50 * time.Millisecond
-	// A claim ends after a part of the term unless it is renewed, so that a process which has ended keeps nothing from others for long.
+	// A claim ends after a part of the term unless it is renewed, so that slots are not kept for long for a process that has ended.
 	claimPart = 5
 	leastLife = 2 * time.Second
 )
 
-// ShortSlots are the slots of a bucket that refuse a request.
+// ShortSlots are the slots of a bucket that are too few for a request.
 type ShortSlots struct {
 	Entity, Resource string
 	Term             time.Duration
-	Asks             []bucket.Amount // slots of each limit of the bucket
-	Alone            bool            // the request asks for no tokens of the bucket
+	Asks             []bucket.Amount // requested slots of each limit of the bucket
+	Alone            bool            // the request needs no tokens of the bucket
 }
 
-// ShortOfSlots returns the bucket whose slots refuse a request; false where no slots do. Slots that there are too few of altogether are not
-// waited for.
+// ShortOfSlots returns the bucket whose slots reject a request. It returns false if no slots do, or if the bucket will never have enough
+// slots.
 func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 	for _, l := range e.Levels {
 		var asks []bucket.Amount
@@ -103,9 +102,9 @@ func (e *RejectedError) ShortOfSlots() (short ShortSlots, ok bool) {
 	return short, ok
 }
 
-// Join adds a caller to the line of a bucket's callers that wait for slots. The caller leaves the line in the end. A caller that comes from
-// another line, of another level that rejected it, stands before those that came later: at the end of each line, it might never be served by
-// both. Its former place is nil without one.
+// Join adds a caller to the line of a bucket's callers that wait for slots. The caller must leave the line later. A caller from the line of
+// another level goes before the callers that arrived later: if it joined at the end each time, it might never get both. Former is its place
+// in that line, nil for none.
 func (ws *Waits) Join(short ShortSlots, former *Place) *Place {
 	b := ws.memory.Bucket(short.Entity, short.Resource)
 	p := &Place{
@@ -123,12 +122,12 @@ func (ws *Waits) Join(short ShortSlots, former *Place) *Place {
 	return p
 }
 
-// IsFor reports whether a place is one for some slots; false for none.
+// IsFor reports whether a place is in the line for the given slots. It returns false for a nil place.
 func (p *Place) IsFor(short ShortSlots) bool {
 	return p != nil && p.bucket.is(p.waits.memory.Bucket(short.Entity, short.Resource)) && slices.Equal(p.asks, short.Asks)
 }
 
-// stand puts a caller in the line, before the callers that came later. The line is locked.
+// stand puts a caller in the line, before the callers that arrived later. The line is locked.
 func (l *slotLine) stand(p *Place) {
 	at, found := slices.BinarySearchFunc(l.places, p.number, func(other *Place, number int64) int { return cmp.Compare(other.number, number) })
 	if found {
@@ -152,8 +151,8 @@ func (l *slotLine) promote(p *Place) {
 	p.wake()
 }
 
-// Await waits until the caller is to ask for slots, or a time is over. It ends with the context, or with [ErrClosed] when the
-// engine is closed. The first caller of a line looks at the slots meanwhile: one consistent read each time.
+// Await waits until the caller should try to take slots, or a time has passed. It ends with the context, or with [ErrClosed] when the
+// engine is closed. The first caller of a line looks at the slots meanwhile, with one consistent read each time.
 func (p *Place) Await(ctx context.Context, rest time.Duration) error {
 	p.hasAsked()
 	until := p.after(rest)
@@ -167,9 +166,9 @@ func (p *Place) Await(ctx context.Context, rest time.Duration) error {
 		}
 		if woken, err := p.sleepUnlessWoken(ctx, pause); woken || err != nil || p.elapsed() >= until {
 			if caller.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				err = nil // the time is over
+				err = nil // the time has passed
 			}
-			if !woken && err == nil { // the time of others may be over at the same moment
+			if !woken && err == nil { // the time of others may end at the same moment
 				return p.table.Yield(caller)
 			}
 			return err
@@ -180,7 +179,7 @@ func (p *Place) Await(ctx context.Context, rest time.Duration) error {
 	}
 }
 
-// hasAsked notes that the caller does not ask any more, and stands in the line.
+// hasAsked notes that the caller's try has ended, and that it is still in line.
 func (p *Place) hasAsked() {
 	p.bucket.line.mu.Lock()
 	defer p.bucket.line.mu.Unlock()
@@ -188,7 +187,7 @@ func (p *Place) hasAsked() {
 	p.bucket.line.stand(p)
 }
 
-// asked notes that a caller does not ask any more. The line is locked.
+// asked notes that a caller's try has ended. The line is locked.
 func (l *slotLine) asked(p *Place) {
 	if p.asking {
 		p.asking = false
@@ -203,8 +202,8 @@ func (p *Place) isFirst() bool {
 	return p.first >= 0
 }
 
-// mayAsk looks at the slots, and reports whether the caller may ask for its own: they are free, or could not be looked at, or their bucket or
-// their limits have changed.
+// mayAsk looks at the slots, and reports whether the caller should try to take them: they are free, could not be read, or their bucket or
+// limits have changed.
 func (p *Place) mayAsk(ctx context.Context) bool {
 	i, err := p.waits.looks.lookSince(ctx, p.bucket.shard(0), p.NextEpoch())
 	if err != nil || !i.exists || i.Disabled || i.hasSlots(p.asks, p.slotNow()) {
@@ -225,7 +224,7 @@ func (i *image) hasSlots(asks []bucket.Amount, now int64) bool {
 	})
 }
 
-// sleepUnlessWoken sleeps for a time, and reports whether the caller was woken to ask.
+// sleepUnlessWoken sleeps for a time, and reports whether the caller was woken to try.
 func (p *Place) sleepUnlessWoken(ctx context.Context, d time.Duration) (woken bool, err error) {
 	if d <= 0 {
 		return false, ctx.Err()
@@ -257,11 +256,11 @@ func (p *Place) sleepUnlessWoken(ctx context.Context, d time.Duration) (woken bo
 	return woken, ctx.Err()
 }
 
-// StepAside removes the caller from the line until it waits for slots again: another level rejects its request. Meanwhile it keeps no slots
-// from the callers behind it. It comes back before them.
+// StepAside removes the caller from the line while another level rejects its request. Meanwhile no slots are kept for it. When it waits for
+// slots again, it returns to its place before the callers behind it.
 func (p *Place) StepAside(ctx context.Context) { p.Leave(ctx, false) }
 
-// Leave removes the caller from the line, with its slots or without. The next one is then the first.
+// Leave removes the caller from the line, whether or not it got its slots. The next caller is then the first.
 func (p *Place) Leave(ctx context.Context, served bool) {
 	if p == nil {
 		return
@@ -291,12 +290,12 @@ func (p *Place) Leave(ctx context.Context, served bool) {
 	switch i := p.bucket.shard(0).image.Load(); {
 	case isLast:
 		p.unclaim(ctx)
-	case served && i != nil: // the rest of what is free is for those behind
+	case served && i != nil: // the remaining free slots are for the callers behind
 		l.free(p.core, i)
 	}
 }
 
-// wake makes the caller ask.
+// wake makes the caller try to take its slots.
 func (p *Place) wake() {
 	select {
 	case p.woken <- struct{}{}:
@@ -304,8 +303,8 @@ func (p *Place) wake() {
 	}
 }
 
-// free wakes callers of the line for whom an image shows free slots. The image is nil if it is unknown, after this process has given slots
-// back. Others pass a caller for whom they are not enough, unless it is the first one, and has been for [slotTurn].
+// free wakes callers of the line that the free slots of an image suffice for. After a release by this process, the image may be nil, which
+// means unknown. Callers overtake one that the slots do not suffice for, unless that is the first one, and has been for [slotTurn].
 func (l *slotLine) free(c *core, i *image) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,11 +356,11 @@ func (l *slotLine) free(c *core, i *image) {
 	}
 }
 
-// isDue reports whether the first caller of a line is not passed any more. The line is locked.
+// isDue reports whether the first caller of a line can no longer be overtaken. The line is locked.
 func (l *slotLine) isDue(c *core) bool { return c.elapsed()-l.places[0].first >= slotTurn }
 
-// keeps returns the slots that the line keeps from a caller of its process, nil for none: the slots of its first caller when that is due,
-// and of callers who have been woken for theirs. The place is the caller's, nil for one that does not stand in line.
+// keeps returns the slots that a caller of this process must leave to the line, nil for none: the slots of the first caller if it is due,
+// and of callers that were woken for theirs. The place is the caller's own, nil for a caller that is not in line.
 func (l *slotLine) keeps(c *core, p *Place) (kept []bucket.Amount) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -380,7 +379,7 @@ func (l *slotLine) keeps(c *core, p *Place) (kept []bucket.Amount) {
 			continue
 		}
 		if left--; other == p {
-			break // those behind it came later
+			break // the places behind it arrived later
 		}
 		if at > 0 || len(kept) == 0 {
 			kept, _ = bucket.Sum(kept, other.asks)
