@@ -20,8 +20,8 @@ import (
 // that switches to another protocol can be written to, and its lease is settled when it is closed.
 //
 // A request without a response is charged as well, since the server may have served it: one that timed out, or whose
-// connection broke. It is refunded if it was never given a connection, as package httptrace reports. A Base
-// that does not trace its connections refunds nothing.
+// connection broke. It is refunded if it asked for a connection and was given none, as package httptrace reports. A request that net/http
+// rejects before, such as one with an invalid header, is charged. A Base that does not trace its connections refunds nothing.
 //
 // The bytes of a response never wait for the lease to be settled. Its end, Close, and the error of a request without a
 // response do, as long as [zlimit.Lease.Commit] takes. The caller must close the response, as with every transport.

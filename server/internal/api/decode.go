@@ -225,6 +225,8 @@ func rule(field string, s *openapi3.Schema) string {
 		return fmt.Sprintf("must have at most %d values", *s.MaxItems)
 	case "minLength":
 		return "must not be empty"
+	case "maxLength":
+		return fmt.Sprintf("must have at most %d characters", *s.MaxLength)
 	case "pattern":
 		return "must be " + s.Title
 	case "format":
