@@ -398,7 +398,7 @@ func (w *Windows) end(second int64, window int) int64 {
 	for until := second + longestStretch; second < until; {
 		at := time.Unix(second, 0).In(w.zone)
 		_, offset := at.Zone()
-		_, changed := at.ZoneBounds()
+		changed := offsetEnds(at)
 		if next := floorDiv(second+int64(offset), 60) + 1; !ok || next < since || next > minute {
 			since = next
 			if minute, ok = w.nearest(next, window, false); !ok {

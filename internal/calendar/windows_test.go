@@ -194,3 +194,23 @@ func BenchmarkWindows(b *testing.B) {
 		}
 	})
 }
+
+// TestWindowsAtTheEndOfLeapYears finds windows on a day on which package time takes a time that is past for the next change of clocks.
+func TestWindowsAtTheEndOfLeapYears(t *testing.T) {
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Pacific/Auckland"} {
+		in := check.Call(time.LoadLocation(zone)).Must(t, "time.LoadLocation()")
+		w := check.Call(ParseWindows("* 9-17 * * * x2", zone)).Must(t, "ParseWindows()")
+		for _, year := range []int{2040, 2044, 2096} {
+			for hour := range 48 {
+				at := time.Date(year, 12, 31, hour, 30, 0, 0, in)
+				change, from, to := w.At(at.UnixMilli())
+				if holds := at.Hour() >= 9 && at.Hour() <= 17; (change != nil) != holds {
+					t.Errorf("%v is in a window: %t", at, change != nil)
+				}
+				if from > at.UnixMilli() || to <= at.UnixMilli() || to-from > 16*3_600_000 {
+					t.Errorf("%v is in a stretch from %d to %d", at, from, to)
+				}
+			}
+		}
+	}
+}

@@ -56,6 +56,16 @@ func reaches(zone *time.Location, local int64) int64 {
 	}
 }
 
+// offsetEnds returns the first instant after another one from which on a zone may have another offset; the zero time for none. Package time
+// has zones with rules end each leap year a day early: the end that it returns on the last day of one is past.
+func offsetEnds(at time.Time) time.Time {
+	for day := at; ; day = day.Add(24 * time.Hour) {
+		if _, end := day.ZoneBounds(); end.IsZero() || end.After(at) {
+			return end
+		}
+	}
+}
+
 // Midnight returns the instant at which a day begins in a zone, when quotas of that day begin: the first one at which its clocks show
 // midnight or later. The day may be out of range, as in [time.Date].
 func Midnight(zone *time.Location, year int, month time.Month, day int) time.Time {
