@@ -267,7 +267,7 @@ func (v view) combine(status *Status, p *Params, d *Demand) {
 		case !checked:
 		case has >= amount:
 			status.Short, status.Wait = false, 0
-		case amount <= part.capacityAt(v.now):
+		case amount <= part.rule().most():
 			status.Wait = min(status.Wait, v.until(part, has, func(int64) int64 { return amount }))
 		}
 	}

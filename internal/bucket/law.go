@@ -96,80 +96,6 @@ func (r rule) slowest(tokens int64) (longest int64) {
 	return longest
 }
 
-// mayReach reports whether a limit with so much at the beginning of a stretch may reach the needed balance at some time. The need
-// is a function of the capacity. It returns false where stretches are provably too short: one that ends takes away what the next
-// one does not hold.
-func (r rule) mayReach(needs func(capacity int64) int64, available int64) bool {
-	if r.windows == nil {
-		return true
-	}
-	changes := r.windows.Changes()
-	most := make([]int64, len(changes)+1) // in each window, and at last outside of all
-	longest := make([]int64, len(most))   // of their stretches
-	for i := range most {
-		window := i
-		if i == len(changes) {
-			window = -1
-		}
-		if most[i] = available; r.windows.Holds(window) {
-			longest[i] = r.windows.Longest(window)
-		}
-	}
-	grows := true
-	for round := 0; grows; round++ {
-		if grows = false; round == maxRounds {
-			return true
-		}
-		for i := range most {
-			if longest[i] == 0 {
-				continue
-			}
-			is, start := r.as(nil), available
-			if i < len(changes) {
-				is = r.as(&changes[i])
-			}
-			for before := range most {
-				if before != i {
-					start = max(start, most[before])
-				}
-			}
-			reached := is.capacity
-			if is.refill <= 0 {
-				reached = min(reached, start)
-			} else if longest[i] != calendar.Never {
-				reached = min(reached, raised(start, plus(flow(0, longest[i], is.refill, is.period), 1)))
-			}
-			if tokens := needs(is.capacity); tokens <= is.capacity && tokens <= reached {
-				return true
-			}
-			grows = grows || reached > most[i]
-			most[i] = max(most[i], reached)
-		}
-	}
-	return false
-}
-
-// maxRounds bounds how many stretches in a row mayReach follows. What grows for longer may grow forever.
-const maxRounds = 64
-
-// mayRenew reports whether a quota may reset at a time at which it holds what is needed.
-func (r rule) mayRenew(needs func(capacity int64) int64, times *calendar.Times) bool {
-	if r.windows == nil {
-		return true
-	}
-	changes := r.windows.Changes()
-	for i := range len(changes) + 1 {
-		is, window := r.as(nil), -1
-		if i < len(changes) {
-			is, window = r.as(&changes[i]), i
-		}
-		if needs(is.capacity) <= is.capacity && r.windows.Holds(window) && r.windows.MayHold(window, times) {
-			return true
-		}
-	}
-	return false
-}
-
 // capacityAt returns the capacity of the whole bucket that holds at a time.
 func (r rule) capacityAt(t int64) int64 {
 	now, _, _ := r.at(t)
@@ -205,7 +131,7 @@ func (r rule) within(s *State, name string, from, wait int64) (sum uint64) {
 	return sum
 }
 
-// maxStretches bounds how far ahead a wait is worked out. Beyond it, a caller is asked to retry then.
+// maxStretches bounds how far ahead the time is worked out at which a debt is paid.
 const maxStretches = 1000
 
 // after returns the time at which that many more millitokens have flowed into a shard since another time.
@@ -289,6 +215,7 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 	}
 	to = max(from, to)
 	r := l.rule()
+	lowest := c.lowest(s, l, r, to)
 	for at, end := to, to; ; {
 		now, begin, _ := r.at(at)
 		begin = max(begin, from)
@@ -298,7 +225,7 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		}
 		capacity = add(capacity, c.carried)
 		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), capacity)
-		if begin <= from || !c.renewed && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
+		if begin <= from || c.ceiling <= lowest || !c.renewed && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
 			break
 		}
 		at, end = begin-1, begin
@@ -324,6 +251,14 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 		c.grant = Grant{}
 	}
 	return c
+}
+
+// lowest returns the ceiling that no time before another one lowers any more, if nothing flows into the limit.
+func (c *chain) lowest(s *State, l *Limit, r rule, to int64) int64 {
+	if l.RefillAmount > 0 || r.windows == nil {
+		return math.MinInt64
+	}
+	return add(add(s.share(l.Name, r.least()), c.carried), c.grant.at(to))
 }
 
 // reset begins the chain with the latest reset of a quota up to a time. It returns when the chain begins, and the balance without the grant

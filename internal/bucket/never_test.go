@@ -64,24 +64,6 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// TestNeverIsSoon counts how often it is looked whether a quota holds enough at one of its times, where windows never let it.
-func TestNeverIsSoon(t *testing.T) {
-	const now = 1_767_225_600_000 // 2026-01-01
-	p := Params{Name: "a", Capacity: 100_000, RefillPeriod: 1000, Times: timesOf(t, "0 0 * * *", "UTC")}
-	var err error
-	if p.Windows, err = calendar.ParseWindows("* 9-17 * * * x2", "UTC"); err != nil {
-		t.Fatalf("calendar.ParseWindows() = %v", err)
-	}
-	c, looks := Config{Params: []Params{p}}, 0
-	needs := func(int64) int64 {
-		looks++
-		return 200_000
-	}
-	if wait := (view{&c, nil, now}).untilReset(&c.Params[0], needs); wait != Never || looks > 20 {
-		t.Errorf("the wait is %d after %d looks, want never within 20", wait, looks)
-	}
-}
-
 // TestNeverIsNever draws windows at random. What is never admitted is not admitted at the beginning or the end of any stretch
 // of years.
 func TestNeverIsNever(t *testing.T) {

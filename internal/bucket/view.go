@@ -134,79 +134,11 @@ func (v view) inflow(p *Params, at int64) (sum uint64) {
 }
 
 // until returns the time, in milliseconds, until shards with too little of a limit have enough, if nothing else
-// happens. That is a function of the capacity. It goes from window to window, since the end of a window may lower the
-// capacity.
+// happens, or Never. What is enough is a function of the capacity.
 func (v view) until(p *Params, available int64, needs func(capacity int64) int64) int64 {
-	if p.isQuota() {
-		return v.untilReset(p, needs)
-	}
-	r, now := p.rule(), v.now
-	for range maxStretches {
-		is, _, end := r.at(v.now)
-		tokens, most := needs(is.capacity), add(is.capacity, p.grant.at(v.now))
-		if p.grant.at(v.now) > 0 {
-			end = min(end, p.grant.Until)
-		}
-		if available = min(available, most); v.now > now && available >= tokens {
-			return v.now - now
-		}
-		if tokens <= most {
-			wait := timeUntil(func(wait int64) bool {
-				return raised(available, v.inflow(p, min(add(v.now, wait), end))) >= tokens
-			})
-			if wait < sub(end, v.now) {
-				return v.now - now + wait
-			}
-		}
-		switch {
-		case end == Never && tokens <= most && is.refill > 0:
-			return Never - 1 // longer than can be expressed, and not forever
-		case end == Never:
-			return Never
-		}
-		available = min(raised(available, v.inflow(p, end)), most)
-		if v.now = end; end == p.grant.Until {
-			available = min(available, v.balance(p)) // what is left of the grant is gone
-		}
-	}
-	if !r.mayReach(needs, min(available, r.capacityAt(v.now))) {
-		return Never
-	}
-	return v.now - now
-}
-
-// untilReset is until for a quota: nothing flows into it before it resets, to the capacity that applies then. While no session is open, a
-// session quota is full at whatever capacity holds.
-func (v view) untilReset(p *Params, needs func(capacity int64) int64) int64 {
-	now, r, holds, soon := v.now, p.rule(), false, 2
-	r.each(func(r rule) { holds = holds || needs(r.capacity) <= p.beyond(r.capacity) })
-	for i := range maxStretches {
-		next := p.renewsAfter(v.shards, v.now)
-		if p.Session > 0 {
-			_, _, end := r.at(v.now)
-			next = min(next, end)
-		}
-		if next == Never {
-			return Never
-		}
-		if v.now = next; v.available(p, &Demand{}) >= needs(r.capacityAt(v.now)) {
-			return v.now - now
-		}
-		if v.now < p.grant.Until {
-			continue
-		}
-		if !holds { // it was the grant that could
-			return Never
-		}
-		if i >= soon { // all of these times may be in windows that hold too little
-			if p.Times != nil && !r.mayRenew(needs, p.Times) {
-				return Never
-			}
-			soon = maxStretches
-		}
-	}
-	if p.Times != nil && !r.mayRenew(needs, p.Times) {
-		return Never
-	}
-	return v.now - now
+	tracks := [1]track{v.trackOf(p, available, 0, needs)}
+	tracks[0].alone = true
+	tracks[0].begin()
+	s := newSearch(tracks[:], 1, 0)
+	return s.first()
 }

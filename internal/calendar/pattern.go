@@ -244,7 +244,7 @@ func (p *pattern) endsHourBefore(date time.Time, h int64) bool {
 func (p *pattern) isOn(date time.Time) bool {
 	ofMonth := p.sets[dayOfMonth]>>uint(date.Day())&1 != 0
 	ofWeek := p.sets[dayOfWeek]>>uint(date.Weekday())&1 != 0
-	if strings.HasPrefix(p.texts[dayOfMonth], "*") || strings.HasPrefix(p.texts[dayOfWeek], "*") {
+	if p.isOfBoth() {
 		return ofMonth && ofWeek
 	}
 	return ofMonth || ofWeek

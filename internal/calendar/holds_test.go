@@ -25,23 +25,3 @@ func TestHolds(t *testing.T) {
 		}
 	}
 }
-
-// TestMeet looks for minutes at which windows of two limits hold.
-func TestMeet(t *testing.T) {
-	for _, test := range []struct {
-		a, b, zone string
-		want       bool
-	}{
-		{"0-29 * * * * x2", "30-59 * * * * x2", "UTC", false},
-		{"0-29 * * * * x2", "29-59 * * * * x2", "UTC", true},
-		{"0-29 * * * * x2", "30-59 * * * * x2", "Europe/Berlin", true}, // of another zone
-		{"* * * * 1 x2", "* * 29 2 * x2", "UTC", true},
-		{"* 1-5 * 1 * x2", "* * * 2-12 * x2", "UTC", false},
-	} {
-		a := check.Call(ParseWindows(test.a, "UTC")).Must(t, "ParseWindows()")
-		b := check.Call(ParseWindows(test.b, test.zone)).Must(t, "ParseWindows()")
-		if got := Meet([]*Windows{a, b}, func(_, window int) bool { return window == 0 }); got != test.want {
-			t.Errorf("Meet(%q, %q) = %t", test.a, test.b, got)
-		}
-	}
-}

@@ -1,0 +1,211 @@
+package bucket
+
+import (
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
+
+// When do limits have enough, if nothing else happens? A search goes from one event of the limits to the next: a window begins or ends, a
+// quota resets, a session or a grant ends. In between balances only rise, so the first time at which all limits have enough is exact. A time
+// that the search does not find is Never.
+//
+// Most limits do the same again after an hour, a day or a week, until clocks are set or the day is a special one. Where no balance differs
+// after such a cycle, the search goes on at the end of the cycles, or ends if they have none. Where balances grow by the same amounts in each
+// cycle, it leaves out the cycles that provably bring nothing.
+
+// maxSteps bounds the events of a search. A look at the shards counts as some.
+const (
+	maxSteps     = 20_000
+	stepsOfALook = 20
+)
+
+// A search looks for the first time at which each of several limits has enough.
+type search struct {
+	tracks []track
+	limits int   // each has one track or more: it has enough where one of them has
+	waited int64 // so far, milliseconds
+	steps  int   // events so far
+
+	cycle calendar.Cycle // of all tracks, by the time waited
+	last  int64          // time waited after which nothing new happens, 0 if it is not known yet
+	mark  int64          // time waited when the present cycle began, -1 for none
+	safe  bool           // what rounding can add brings nothing in the cycle
+	keeps int64          // so many more cycles of the former growth bring nothing
+}
+
+// newSearch returns a search that has waited for a time, of tracks that are begun.
+func newSearch(tracks []track, limits int, waited int64) search {
+	return search{tracks: tracks, limits: limits, waited: waited, mark: -1}
+}
+
+// first returns the first time to wait, in milliseconds, after which all limits have enough, or Never.
+func (s *search) first() int64 {
+	for events := 0; s.steps < maxSteps; events++ {
+		if s.isStuck() {
+			return Never
+		}
+		if events == 1 { // most searches end with the first event
+			s.findLast()
+			s.findCycle()
+		}
+		end := s.end()
+		if at := s.within(end); at < end {
+			return at
+		}
+		if end == Never || s.last > 0 && s.waited > s.last {
+			return Never
+		}
+		for i := range s.tracks {
+			s.steps += s.tracks[i].follow(add(s.tracks[i].began, end))
+		}
+		s.steps++
+		if s.waited = end; events > 0 && !s.goesOn() {
+			return Never
+		}
+	}
+	return Never
+}
+
+// findLast finds the time after which nothing new happens: all days have come since sessions and grants ended and limits became full.
+func (s *search) findLast() {
+	kinds := calendar.Days(0)
+	for i := range s.tracks {
+		t := &s.tracks[i]
+		kinds |= t.p.Windows.Days() | t.p.Times.Days()
+		s.last = max(s.last, t.settled())
+	}
+	s.last = add(max(s.last, s.waited), kinds.Turn())
+}
+
+// isStuck reports whether one of the limits never has enough.
+func (s *search) isStuck() bool {
+	for limit := range s.limits {
+		stuck := true
+		for i := range s.tracks {
+			t := &s.tracks[i]
+			stuck = stuck && (t.limit != limit || t.isStuck())
+		}
+		if stuck {
+			return true
+		}
+	}
+	return false
+}
+
+// end returns when the present stretch of all tracks ends, by the time waited.
+func (s *search) end() int64 {
+	end := int64(Never)
+	for i := range s.tracks {
+		if t := &s.tracks[i]; t.end != Never {
+			end = min(end, sub(t.end, t.began))
+		}
+	}
+	if s.mark >= 0 {
+		end = min(end, s.mark+s.cycle.Length)
+	}
+	return end
+}
+
+// within returns the first time waited before the end of the present stretch at which all limits have enough, or Never.
+func (s *search) within(end int64) (at int64) {
+	short, safe, keeps := false, false, int64(0)
+	for limit := range s.limits {
+		enough, nearly, least := false, false, int64(Never)
+		for i := range s.tracks {
+			if t := &s.tracks[i]; t.limit == limit {
+				lacks := t.lacks(end)
+				enough, nearly, least = enough || lacks <= 0, nearly || lacks <= t.slack, min(least, t.cycles(lacks))
+			}
+		}
+		if short, safe = short || !enough, safe || !nearly; !enough {
+			keeps = max(keeps, least)
+		}
+	}
+	if short {
+		s.safe, s.keeps = s.safe && safe, min(s.keeps, keeps)
+		return Never
+	}
+	for limit := range s.limits {
+		first := int64(Never)
+		for i := range s.tracks {
+			if t := &s.tracks[i]; t.limit == limit {
+				first = min(first, t.first(end))
+			}
+		}
+		at = max(at, first)
+	}
+	return at
+}
+
+// goesOn leaves out cycles, and reports whether the search goes on.
+func (s *search) goesOn() bool {
+	switch {
+	case s.waited >= s.cycle.Until:
+		s.findCycle()
+		return true
+	case s.mark >= 0 && s.waited < s.mark+s.cycle.Length:
+		return true
+	case s.mark >= 0:
+		holds, steady := true, true
+		for i := range s.tracks {
+			t := &s.tracks[i]
+			holds, steady = holds && t.holds(), steady && t.isSteady()
+			t.endCycle()
+		}
+		times := int64(0)
+		switch {
+		case holds && s.safe && s.cycle.Until == Never:
+			return false
+		case holds && s.safe:
+			times = Never
+		case steady:
+			times = s.spare()
+		}
+		s.leaveOut(min(times, (s.cycle.Until-1-s.waited)/s.cycle.Length))
+	}
+	s.beginCycle()
+	return true
+}
+
+// findCycle finds the cycle that the tracks are in.
+func (s *search) findCycle() {
+	s.cycle = calendar.Steady
+	for i := range s.tracks {
+		s.cycle = s.cycle.And(s.tracks[i].cycle())
+	}
+	for i := range s.tracks {
+		s.tracks[i].repeat(s.cycle.Length)
+	}
+	s.beginCycle()
+}
+
+// beginCycle notes where a cycle begins, if it is a whole one.
+func (s *search) beginCycle() {
+	s.safe, s.keeps, s.mark = true, Never, -1
+	if s.waited < s.cycle.From || add(s.waited, s.cycle.Length) >= s.cycle.Until {
+		return
+	}
+	s.mark = s.waited
+	for i := range s.tracks {
+		s.tracks[i].beginCycle()
+	}
+}
+
+// spare returns how many more cycles of the same growth bring nothing: no limit has enough in them that had not, and none becomes full.
+func (s *search) spare() int64 {
+	times := s.keeps
+	for i := range s.tracks {
+		times = min(times, s.tracks[i].roomFor())
+	}
+	return times
+}
+
+// leaveOut goes on after so many cycles.
+func (s *search) leaveOut(times int64) {
+	if times <= 0 {
+		return
+	}
+	for i := range s.tracks {
+		s.tracks[i].leaveOut(times, s.cycle.Length)
+	}
+	s.waited = add(s.waited, times*s.cycle.Length)
+}
