@@ -39,7 +39,7 @@ func (ju *judge) timeUntil(ctx context.Context, r *Request) ([]LevelStatus, erro
 	return nil, ErrContended
 }
 
-// alignWaiting brings levels in line that fall short.
+// alignWaiting brings the levels that fall short in line.
 func (ju *judge) alignWaiting(ctx context.Context, levels []level, views []view) error {
 	for i := range levels {
 		if ju.covered(&levels[i], &views[i]) {
@@ -52,7 +52,7 @@ func (ju *judge) alignWaiting(ctx context.Context, levels []level, views []view)
 	return nil
 }
 
-// readLevels returns the levels of a request, with all shards as the store has them.
+// readLevels returns the levels of a request, after reading all shards.
 func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (levels []level, views []view, err error) {
 	began := ju.NextEpoch()
 	if family {
@@ -79,8 +79,8 @@ func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (level
 	return levels, views, nil
 }
 
-// slotStates returns the item that has the slots of a level, where it was seen since the request came or recently enough. A view may be
-// of a reading of all shards before that.
+// slotStates returns the item that has the slots of a level, if it was seen since the request arrived, or recently enough. The view may
+// have an earlier image of it.
 func (ju *judge) slotStates(l *level, v *view) []*bucket.State {
 	s := l.bucket.shard(0)
 	if i := s.last(); i != nil && i.exists && (i.since(l.began) || ju.looks.items.isRecent(s, i, ju.now())) {
@@ -107,7 +107,7 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	return reported
 }
 
-// waitTogether extends the longest of the waits for tokens until all limits have enough together.
+// waitTogether extends the longest of the waits for tokens until all limits have enough at the same time.
 func (ju *judge) waitTogether(levels []level, views []view, reported []LevelStatus, now int64) {
 	var longest *bucket.Status
 	for i := range reported {
@@ -150,8 +150,8 @@ func (ju *judge) reportTaken(r *Receipt, report func(LevelStatus)) {
 		if len(t.limits.Config.Slots) > 0 {
 			space.statuses = t.limits.Config.SlotStatuses(space.statuses, space.states, t.held(), ju.slotNow())
 		}
-		clear(space.states)                     // which the pool must not keep alive
-		total, _ := totalOf(r.levels, t.bucket) // it was added up before
+		clear(space.states)                     // so that the pool does not keep them alive
+		total, _ := totalOf(r.levels, t.bucket) // an earlier sum did not overflow
 		for j := range space.statuses {
 			if space.statuses[j].Term > 0 {
 				continue
@@ -185,10 +185,10 @@ func (ju *judge) statusesSince(ctx context.Context, r *Receipt, epoch int64) ([]
 	return ju.statuses(levels, ju.views(levels, seen)), nil
 }
 
-// isForeseen reports whether a shadow limit would have refused the request.
+// isForeseen reports whether a shadow limit would have rejected the request.
 func (t *levelReceipt) isForeseen(s *bucket.Status) bool {
 	return s.Mode == bucket.Shadow && !t.limits.Config.Bypass && slices.ContainsFunc(t.parts, func(p shardAmounts) bool { return bucket.IsUnowned(p.lives(), s.Name) })
 }
 
-// nothingAsked is the demand of who only looks.
+// nothingAsked is the demand of a caller that only reads.
 var nothingAsked bucket.Demand

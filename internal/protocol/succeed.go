@@ -8,9 +8,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Succeed makes the bucket of an entity for a resource have what that of another entity has, in one transaction over all shards. It counts
-// nothing as consumption. It returns the limits that the bucket had with other balances, and whether it is a successor. A bucket that
-// serves requests, or has served some, is none and stays as it is. So does one that has what the other one has.
+// Succeed copies the balances of the bucket of one entity to the bucket of another entity, for the same resource, in one transaction over
+// all shards. It counts nothing as consumption. It returns the limits whose balances changed, and whether the bucket is a successor. A
+// bucket that admits requests, or has admitted some, is not a successor, and is not changed. A bucket that already has these balances is
+// not changed either.
 func (e *Engine) Succeed(ctx context.Context, from, to, resource string) (changes []bucket.BalanceChange, succeeds bool, err error) {
 	s := succession{aligner: &e.aligner, from: e.Memory.Bucket(from, resource), to: e.Memory.Bucket(to, resource)}
 	err = e.core.table.Optimistic(ctx, func() (done bool, err error) {
@@ -24,11 +25,11 @@ func (e *Engine) Succeed(ctx context.Context, from, to, resource string) (change
 type succession struct {
 	*aligner
 	from, to *Bucket
-	changes  []bucket.BalanceChange // of the first try: a reply may have been lost
+	changes  []bucket.BalanceChange // from the first try, since its reply may have been lost
 	tried    bool
 }
 
-// try makes one try. It returns false when others came first.
+// try makes one try. It returns false if other writers came first.
 func (s *succession) try(ctx context.Context) (done, succeeds bool, err error) {
 	epoch := s.NextEpoch()
 	seen := s.looks.seenSince(epoch)
@@ -60,7 +61,8 @@ func (s *succession) try(ctx context.Context) (done, succeeds bool, err error) {
 	return done, true, err
 }
 
-// successors returns the items of the bucket as they are to be, nil if they are so already. A bucket that succeeds none has no limits.
+// successors returns the items that the bucket should have, nil if it already has them. If there is nothing to succeed, they have no
+// limits.
 func (s *succession) successors(was, is *view) []layout.Successor {
 	states, same := was.states, true
 	if len(states) == 0 {
@@ -93,7 +95,7 @@ func (s *succession) successors(was, is *view) []layout.Successor {
 	return items
 }
 
-// note notes which balances change.
+// note records which balances change.
 func (s *succession) note(was, is *view) {
 	if s.tried || len(is.states) == 0 {
 		return

@@ -8,28 +8,28 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Once says how a request with an id is taken once. Its amounts are written in one transaction with a record that exists once, so that
-// none of them is taken without the record.
+// A Once makes a request with an id take its amounts only once: they are written in one transaction with a record that is created only
+// once.
 type Once struct {
-	// Already reads the record, and reports whether it is there.
+	// Already reads the record, and reports whether it exists.
 	Already func(context.Context) (bool, error)
-	// Record returns the write of the record for a receipt. Its condition is that there is none.
+	// Record returns the write of the record for a receipt. The write requires that the record does not exist.
 	Record func(*Receipt) (store.Write, error)
 
-	Repeated bool // set by [Engine.Take] if the record was there, and nothing was noted in the receipt
+	Repeated bool // set by [Engine.Take] if the record existed; the receipt is then empty
 }
 
-// errOnceSlots says that a request with an id asks for slots.
+// errOnceSlots reports that a request with an id needs slots.
 var errOnceSlots = errors.New("a request with an id asks for slots")
 
-// IsOnceSlots reports whether a request was not decided since it has an id and asks for slots.
+// IsOnceSlots reports whether a request was not decided because it has an id and needs slots.
 func IsOnceSlots(err error) bool { return errors.Is(err, errOnceSlots) }
 
 // takeOnce takes from every level and writes the record, or does nothing. It is one try, like [admitter.takeLevels]. It reports whether the
-// record was there.
+// record existed.
 //
-// Another call with the id may have been under way when the record was read first. It may be why a limit falls short, so a rejection reads
-// the record again. So does a transaction that was not done, or not answered.
+// Another call with the id may have been under way when the record was first read, and may be the reason why a limit falls short. So the
+// record is read again before a rejection, and after a transaction that failed or was not answered.
 func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, receipts []levelReceipt) (repeated bool, err error) {
 	if asksSlots(levels) {
 		return false, errOnceSlots
@@ -67,7 +67,7 @@ func (ad *admitter) takeOnce(ctx context.Context, r *Request, levels []level, re
 	return false, err
 }
 
-// seeOnce reads the items of a transaction, of which a lease reports where its limits stand.
+// seeOnce reads the items after a transaction, so that a lease can report the state of its limits.
 func (ad *admitter) seeOnce(ctx context.Context, plans []planned) {
 	shards := make([]*shard, len(plans))
 	for i := range plans {
@@ -78,7 +78,7 @@ func (ad *admitter) seeOnce(ctx context.Context, plans []planned) {
 	}
 }
 
-// planOnce plans the writes of all levels, and notes in their receipts what they take.
+// planOnce plans the writes of all levels, and notes in the receipts what they take.
 func (ad *admitter) planOnce(ctx context.Context, levels []level, receipts []levelReceipt) (plans []planned, err error) {
 	seen := ad.looks.seenFor(&levels[0])
 	if err := ad.looks.readStale(ctx, levels, seen); err != nil {
@@ -124,8 +124,8 @@ func (ad *admitter) viewEnabled(ctx context.Context, l *level, seen recency) (vi
 	return v, err
 }
 
-// planLevel plans the writes of one level as its items are in a view: of one item that has all of the demand, or of several. It returns
-// errShort if the level falls short, and errOutdated if the view does not hold.
+// planLevel plans the writes of one level from a view of its items: to one item that has the whole demand, or to several. It returns
+// errShort if the level falls short, and errOutdated if the view is outdated.
 func (ad *admitter) planLevel(l *level, v *view, to *levelReceipt) ([]planned, error) {
 	c, now := &l.limits.Config, ad.now()
 	chosen := *l

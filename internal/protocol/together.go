@@ -8,12 +8,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// Several requests of one caller are admitted together, or none of them is. They are one request for the rest of the package: each bucket
-// that any of them is charged to is one level, with the sum of what all of them ask of it. Afterwards each has its part on a receipt of
-// its own.
+// Several requests of one caller are admitted together, or none of them is. For the rest of the package they are one request: each bucket
+// that any of them is charged to is one level, with the sum of their amounts. Afterwards each request gets its part in its own receipt.
 
-// MaxRequests bounds the requests that are admitted together, and MaxBuckets the buckets that those are charged to: a transaction that
-// creates all of them has to fit DynamoDB's 100 items.
+// MaxRequests bounds the requests that are admitted together, and MaxBuckets the buckets that they are charged to: a transaction that
+// creates all of them must fit into DynamoDB's 100 items.
 const (
 	MaxRequests = 16
 	MaxBuckets  = 64
@@ -22,18 +21,18 @@ const (
 // together has the requests that are admitted together.
 type together struct {
 	requests []*Request
-	levels   [][]level // of each request, as they were made last
+	levels   [][]level // the latest levels of each request
 }
 
-// Together returns the request for all of several ones. They have one priority, and none of them waits. Requests of one bucket use the same
-// limits.
+// Together combines several requests into one. They must have the same priority, and none may wait. Requests of one bucket must use the
+// same limits.
 func Together(requests []*Request) Request {
 	first := requests[0]
 	all := &together{requests, make([][]level, len(requests))}
 	return Request{Entity: first.Entity, Resource: first.Resource, Priority: first.Priority, together: all}
 }
 
-// A PartError says which of several requests cannot be decided, and why.
+// A PartError reports which of several requests cannot be decided, and why.
 type PartError struct {
 	At  int
 	Err error
@@ -45,7 +44,7 @@ func (e *PartError) Error() string { return fmt.Sprintf("request %d: %v", e.At, 
 // Unwrap returns the reason.
 func (e *PartError) Unwrap() error { return e.Err }
 
-// A BucketsError says that requests would be charged to too many buckets together.
+// A BucketsError reports that requests together would be charged to too many buckets.
 type BucketsError struct{ Buckets int }
 
 // Error has the number.
@@ -56,7 +55,7 @@ func (*BucketsError) Rule() string {
 	return fmt.Sprintf("must be at most %d together, with buckets of parents and wider resources", MaxBuckets)
 }
 
-// An OwnLimitsError says that requests would be charged to one bucket by different limits, of which some came with a request.
+// An OwnLimitsError reports that requests would be charged to one bucket by different limits, since a request specifies its own.
 type OwnLimitsError struct{ Entity, Resource string }
 
 // Error names the bucket.
@@ -67,10 +66,10 @@ func (*OwnLimitsError) Rule() string {
 	return "must be the same for all requests that are charged to the bucket together"
 }
 
-// levelsTogether returns the levels of requests that are admitted together, each bucket once: in the order of the requests, and of the
-// levels of each.
+// levelsTogether returns the levels of requests that are admitted together, each bucket once, in the order of the requests and of their
+// levels.
 func (fs *families) levelsTogether(ctx context.Context, t *together, began int64) (all []level, err error) {
-	var demands [][]*bucket.Demand // of each level of all
+	var demands [][]*bucket.Demand // for each level of the combined request
 	for i, r := range t.requests {
 		if t.levels[i], err = fs.levels(ctx, r, began, nil); err != nil {
 			return nil, &PartError{i, err}
@@ -83,7 +82,7 @@ func (fs *families) levelsTogether(ctx context.Context, t *together, began int64
 				all, demands = append(all, *l), append(demands, []*bucket.Demand{&l.demand})
 			case !all[at].limits.sameAs(l.limits) && (all[at].limits.Own || l.limits.Own):
 				return nil, &PartError{i, &OwnLimitsError{l.bucket.Entity, l.bucket.Resource}}
-			case !all[at].limits.sameAs(l.limits): // they were read again in between
+			case !all[at].limits.sameAs(l.limits): // limits were read again in between
 				return nil, errOutdated
 			default:
 				demands[at] = append(demands[at], &l.demand)
@@ -104,12 +103,12 @@ func (fs *families) levelsTogether(ctx context.Context, t *together, began int64
 	return all, nil
 }
 
-// is reports whether a bucket is the same as another one, which the engine may have forgotten and seen again.
+// is reports whether two memories are of the same bucket. The engine may have evicted and reloaded it in between.
 func (b *Bucket) is(other *Bucket) bool {
 	return b.Entity == other.Entity && b.Resource == other.Resource
 }
 
-// Portion notes what was taken for requests that were admitted together in empty receipts, one for each of them.
+// Portion divides what was taken for requests that were admitted together among empty receipts, one for each request.
 func (r *Request) Portion(taken *Receipt, to []*Receipt) {
 	left := make([]levelReceipt, len(taken.levels))
 	for i := range taken.levels {
@@ -130,7 +129,7 @@ func (r *Request) Portion(taken *Receipt, to []*Receipt) {
 	}
 }
 
-// portion moves what one request has of a bucket out of what several have.
+// portion moves the part of one request from the receipt of several requests to its own.
 func (t *levelReceipt) portion(l *level, to *levelReceipt) {
 	to.took(l, nil, nil, nil)
 	to.bucket = t.bucket
@@ -138,7 +137,7 @@ func (t *levelReceipt) portion(l *level, to *levelReceipt) {
 	left := make([][]bucket.Amount, len(t.parts))
 	for at := range t.parts {
 		left[at] = t.parts[at].amounts
-		for i := range asked { // all of a limit is taken of the same part of it
+		for i := range asked { // all of a limit is taken from the same share
 			for _, a := range left[at] {
 				if bucket.LimitOf(a.Limit) == asked[i].Limit {
 					asked[i].Limit = a.Limit

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A waiting caller takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is
-// the queue, so that callers of many processes wait without asking again. See package bucket for the arithmetic.
+// A waiting caller takes tokens in advance, and sleeps until they are available. The order of the store's writes is the queue, so callers
+// of many processes wait without further calls. See package bucket for the arithmetic.
 
 // Waits lets callers wait for tokens or slots. It is safe for concurrent use.
 type Waits struct {
@@ -23,7 +23,7 @@ type Waits struct {
 	families   *families
 }
 
-// A Sleeper is a clock that is never set, for callers to sleep by.
+// A Sleeper is a monotonic clock by which callers sleep.
 type Sleeper interface {
 	Elapsed() time.Duration
 	Sleep(ctx context.Context, d time.Duration) error
@@ -32,13 +32,13 @@ type Sleeper interface {
 // A booking is the state of a shard after one write, for a waiting caller.
 type booking struct {
 	shard *shard
-	image *image          // nil where it is not known
-	after []bucket.Amount // taken by the write for callers behind this one
-	later bool            // the image was read after the write, and may show what others took since
+	image *image          // nil if it is unknown
+	after []bucket.Amount // amounts that the same write took for callers behind this one
+	later bool            // the image was read after the write, and may include later takes of others
 }
 
-// wait returns how long it takes from a time, in epoch milliseconds, until amounts are there. It returns false where
-// that is not known. The time of others stands in for it where that is ahead, so the wait does not depend on clocks.
+// wait returns the time from now, in epoch milliseconds, until amounts are available. It returns false if that is unknown. If the stamp is
+// ahead of now, the wait counts from the stamp, so that it does not depend on clocks.
 func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, ok bool) {
 	if b.image == nil {
 		return math.MaxInt64, false
@@ -46,14 +46,13 @@ func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, 
 	return max(b.image.Due(amounts, b.after)-b.image.timeAt(now), 0), true
 }
 
-// book notes the time at which the tokens are there for a caller that waits, of the last limit of the last level. It returns false where that
-// is later than the caller waits, although each write has asked for it. Limits were lowered then, as the image shows
-// that the write returned.
+// book notes the time at which the tokens of all limits and levels are available for a waiting caller. It returns false if the caller does
+// not wait that long. Each write has checked that, so the limits were lowered meanwhile, as the returned image shows.
 func (r *Receipt) book(c *core, wait time.Duration, came arrival) bool {
 	now, longest := c.now(), int64(0)
 	lost := came.lost(c, now)
 	left := max(wait.Milliseconds()-lost, 0)
-	left += min(lost, c.grace().Milliseconds()) // others came first, by a few round trips
+	left += min(lost, c.grace().Milliseconds()) // a few round trips, since others came first
 	for i := range r.levels {
 		t := &r.levels[i]
 		for j := range t.bookings() {
@@ -74,13 +73,13 @@ func (r *Receipt) book(c *core, wait time.Duration, came arrival) bool {
 	return longest <= left
 }
 
-// An arrival is when a request came, by both clocks.
+// An arrival is the time at which a request arrived, by both clocks.
 type arrival struct {
 	at      int64         // epoch milliseconds
-	elapsed time.Duration // by core.elapsed, 0 for a request that does not wait
+	elapsed time.Duration // by core.elapsed; 0 for a request that does not wait
 }
 
-// comes returns the arrival of a request that comes now. Only callers that wait need both clocks.
+// comes returns the arrival of a request that arrives now. Only waiting callers need both clocks.
 func (c *core) comes(r *Request) arrival {
 	came := arrival{at: c.now()}
 	if r.Wait > 0 {
@@ -89,8 +88,8 @@ func (c *core) comes(r *Request) arrival {
 	return came
 }
 
-// lost returns how much of its wait a request has lost at a time to queues, reads, throttles and lost races, in milliseconds. It uses the
-// clock by which the tokens flow in, and never by more than has really passed.
+// lost returns how much of its wait a request has lost by now to queues, reads, throttles and lost races, in milliseconds. It uses the
+// clock by which tokens are refilled, bounded by the time that has really passed.
 func (a *arrival) lost(c *core, now int64) int64 {
 	if now <= a.at {
 		return 0
@@ -98,8 +97,8 @@ func (a *arrival) lost(c *core, now int64) int64 {
 	return min(now-a.at, (c.elapsed() - a.elapsed).Milliseconds())
 }
 
-// shortenWait shortens the wait of a level's caller to what is left of its time when the level is judged. A request without time left does not
-// wait any more.
+// shortenWait shortens the wait of a level's caller to what is left of its time when the level is decided. A request without time left no
+// longer waits.
 func (l *level) shortenWait(c *core, asOf int64) {
 	if l.patience > 0 {
 		l.demand.Wait = max(l.patience-l.came.lost(c, asOf), 0)
@@ -107,18 +106,18 @@ func (l *level) shortenWait(c *core, asOf int64) {
 }
 
 const (
-	// graceTrips is how many round trips of usual length may begin and end after the wait of a call is over.
+	// graceTrips is how many round trips of usual duration may follow after the wait of a call has ended.
 	graceTrips = 3
 	leastGrace = 20 * time.Millisecond
-	// newGrace is their time if it is not known how long a call takes.
+	// newGrace is the time for these round trips if the duration of a call is not known yet.
 	newGrace = 100 * time.Millisecond
-	// mostGracePart is the part of the call timeout that they take at most.
+	// mostGracePart bounds that time, as a part of the call timeout.
 	mostGracePart = 4
 )
 
-// Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, so that the call is
-// decided or ends. A write that is under way then has some time more: its outcome would be unknown otherwise. The context is the given one
-// for callers that sleep by the clock of a test, and on a store that answers immediately.
+// Bound returns a context for a call that waits until a reading of Elapsed. It ends a few round trips after that, which leaves time for a
+// decision. A write under way then gets more time, since its outcome would otherwise be unknown. For callers that sleep by the clock of a
+// test, and for a store that answers immediately, Bound returns the given context.
 func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
 	if ws.options.Sleeper != nil || ws.table.Immediate() {
 		return ctx, func() {}
@@ -135,7 +134,7 @@ func (ws *Waits) Bound(ctx context.Context, until time.Duration) (context.Contex
 	return table.Until(ctx, end, grace)
 }
 
-// grace returns the time that a few round trips take at most.
+// grace returns an upper bound for the time of a few round trips.
 func (c *core) grace() time.Duration {
 	most := c.table.Timeout() / mostGracePart
 	if usual := c.table.Usual(graceTrips); usual > 0 {
@@ -144,7 +143,7 @@ func (c *core) grace() time.Duration {
 	return min(newGrace, most)
 }
 
-// maxBound is a time that no call takes.
+// maxBound is longer than any call takes.
 const maxBound = 24 * time.Hour
 
 func (t *levelReceipt) amountsOf(s *shard) []bucket.Amount {
@@ -156,7 +155,7 @@ func (t *levelReceipt) amountsOf(s *shard) []bucket.Amount {
 	return nil
 }
 
-// elapsed returns the time by which callers sleep, since a fixed moment.
+// elapsed returns the monotonic time by which callers sleep, since a fixed moment.
 func (c *core) elapsed() time.Duration {
 	if s := c.options.Sleeper; s != nil {
 		return s.Elapsed()
@@ -170,31 +169,30 @@ func (c *core) after(d time.Duration) time.Duration {
 	return now + min(d, math.MaxInt64-max(now, 0))
 }
 
-// Remaining returns the time until the tokens of a receipt are there, 0 or less for now.
+// Remaining returns the time until the tokens of a receipt are available, 0 or less if they are.
 func (ws *Waits) Remaining(r *Receipt) time.Duration { return r.rest().until - ws.elapsed() }
 
-// Elapsed returns the time by which callers sleep, since a fixed moment.
+// Elapsed returns the monotonic time by which callers sleep, since a fixed moment.
 func (ws *Waits) Elapsed() time.Duration { return ws.elapsed() }
 
 // After returns what Elapsed returns once a time has passed, saturated at the longest duration.
 func (ws *Waits) After(d time.Duration) time.Duration { return ws.after(d) }
 
-// A Chance is when a rejected caller that waits may be admitted.
+// A Chance is the time at which a rejected waiting caller may be admitted.
 type Chance struct {
-	In     time.Duration // from the rejection on
-	Spread time.Duration // callers ask then one after another, within this time
+	In     time.Duration // time since the rejection
+	Spread time.Duration // the time within which callers spread their next tries
 }
 
-// Callers ask again after a chance within such a time, so that callers of different entities do not come together.
+// Bounds of the time within which callers spread their tries, so that callers of different entities do not try at the same moment.
 const (
 	afterEdge  = time.Second
-	afterYield = 100 * time.Millisecond // and no sooner than that
+	afterYield = 100 * time.Millisecond // the least delay
 )
 
-// Chance returns when a caller has another chance that was rejected at a time, in epoch milliseconds. Where quotas
-// refuse it, that is when they reset. Where limits that refill refuse it, the time is that of the quota
-// bounding its wait. Where it leaves a part of a limit to others, that is when all limits have enough. It returns
-// false where it is refused then, too, for as long as the caller waits.
+// Chance returns when a caller that was rejected now, in epoch milliseconds, has another chance. If quotas rejected it, that is when they
+// reset. If refilling limits rejected it, that is when the quota that bounds its wait resets. If its priority has a floor, that is when all
+// limits have enough. It returns false if there is no chance within the longest wait.
 func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) {
 	next, full, last, yields := int64(math.MaxInt64), int64(0), int64(0), false
 	for _, l := range e.Levels {
@@ -229,7 +227,7 @@ func (e *RejectedError) Chance(now int64, longest time.Duration) (Chance, bool) 
 	return chance, true
 }
 
-// Wait returns the time from the rejection on after which all limits have enough if nothing else happens.
+// Wait returns the time since the rejection after which all limits have enough if nothing else happens.
 func (e *RejectedError) Wait() time.Duration {
 	last := int64(0)
 	for _, l := range e.Levels {
@@ -242,14 +240,14 @@ func (e *RejectedError) Wait() time.Duration {
 	return milliseconds(last)
 }
 
-// Delay makes an empty receipt one of a caller that has to wait so long, but not after a reading of Elapsed.
+// Delay makes an empty receipt that of a caller that waits for rest, and until the reading latest of Elapsed at most.
 func (ws *Waits) Delay(r *Receipt, rest, latest time.Duration) {
 	r.due(min(ws.after(rest), latest), latest)
 }
 
-// Await sleeps until the tokens of a receipt are there. If limits were changed meanwhile, it follows the new ones. A change that lets the
-// tokens be there sooner wakes the caller, within [lookEvery]. Await returns a [*RejectedError] where the tokens are there later than the
-// caller waits, or than the deadline of the context; the error that a new request would meet by now, such as a [*DisabledError];
+// Await sleeps until the tokens of a receipt are available. If limits change meanwhile, the new limits apply. If a change makes the tokens
+// available sooner, it wakes the caller within [lookEvery]. Await returns a [*RejectedError] if the tokens become available only after the
+// caller's wait, or after the deadline of the context. It returns the error that a new request would get now, such as a [*DisabledError],
 // the context's error, or [ErrClosed]. The tokens stay taken. No limit rejects the caller of an empty receipt.
 func (ws *Waits) Await(ctx context.Context, r *Receipt) error {
 	until := r.rest().until
@@ -309,7 +307,7 @@ func (ws *Waits) Sleep(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// more returns the further time until the tokens are there: 0 unless limits were changed.
+// more returns the further time until the tokens are available: 0 unless limits were changed.
 func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 	for i := range w.receipts {
 		t := &w.receipts[i]
@@ -327,8 +325,8 @@ func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
 	return longest, nil
 }
 
-// changed reports whether other limits hold for a level receipt than those by which the caller slept, and follows the new ones from then on.
-// Limits that cannot be read are not known to have changed.
+// changed reports whether the limits of a level receipt have changed since the caller fell asleep. It uses the new limits from then on.
+// Limits that cannot be read count as unchanged.
 func (w *wake) changed(ctx context.Context, at int) bool {
 	t := &w.receipts[at]
 	if len(t.bookings()) == 0 || w.limits[at].Own {
@@ -342,9 +340,8 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 	return true
 }
 
-// moreOf returns the further time until the tokens of one booking are there. The balance and the count of consumed
-// tokens show the inflow since, at any rates. They do not where the bucket was split, or its item is gone: the whole
-// debt is waited for then.
+// moreOf returns the further time until the tokens of one booking are available. The balance and the count of consumed tokens show the
+// refill since, at any rate. If the bucket was split, or its item is gone, they do not, and the caller waits for the whole debt.
 func (w *wake) moreOf(ctx context.Context, t *levelReceipt, b *booking, known *Limits) (time.Duration, error) {
 	i := b.shard.image.Load()
 	if now := w.judge.now(); i == nil || !i.exists || !known.Config.InLine(&i.State, now) || !w.judge.aligner.items.isRecent(b.shard, i, now) {
@@ -365,7 +362,7 @@ func (w *wake) untilPaid(ctx context.Context, t *levelReceipt) (time.Duration, e
 	return w.judge.untilPaid(ctx, &Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource}, false)
 }
 
-// told returns the status of the limits as last seen, those that are waited for with how long.
+// reported returns the status of the limits as last seen, with the further wait of those that the caller waits for.
 func (w *wake) reported(more time.Duration) (levels []LevelStatus) {
 	w.judge.reportTaken(w.receipt, func(seen LevelStatus) {
 		level := LevelStatus{Entity: seen.Entity, Resource: seen.Resource, Ancestor: seen.Ancestor, Wider: seen.Wider}
@@ -392,8 +389,8 @@ func (ju *judge) untilPaid(ctx context.Context, r *Request, family bool) (time.D
 	return milliseconds(longest), err
 }
 
-// UntilPaid returns the time until no bucket of a request is in debt. Tokens perhaps written for a caller are there by
-// then. It costs a consistent read of every shard.
+// UntilPaid returns the time until no bucket of a request is in debt. If tokens were written for the caller, they are available by then. It
+// costs a consistent read of every shard.
 func (ws *Waits) UntilPaid(ctx context.Context, r *Request) (time.Duration, error) {
 	return ws.judge.untilPaid(ctx, r, true)
 }
