@@ -279,6 +279,9 @@ func textOf(v any, name string, isText bool) (text, opaque int) {
 	}
 	switch v := v.(type) {
 	case map[string]any:
+		if name == "data" {
+			return dataOf(v), 0
+		}
 		for name, member := range v {
 			add(member, name, v["type"] == "text")
 		}
@@ -299,6 +302,26 @@ func textOf(v any, name string, isText bool) (text, opaque int) {
 		opaque++
 	}
 	return text, opaque
+}
+
+// dataOf returns the bytes of names and scalars in data that a model reads.
+func dataOf(v any) (text int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			text += len(name) + dataOf(member)
+		}
+	case []any:
+		for _, element := range v {
+			text += dataOf(element)
+		}
+	case string:
+		text = len(v)
+	default:
+		written, _ := json.Marshal(v) // of a number or a word
+		text = len(written)
+	}
+	return text
 }
 
 // TestModelAtTheTail names another model behind a mebibyte of space: the last one counts, as at the providers.

@@ -161,6 +161,7 @@ type question struct {
 	means   meaning  // of the scalar that is scanned
 	sources []source // by the number of brackets that are open
 	source  *source  // whose string is read; nil for text
+	drawn   *source  // whose result is read; nil for another string
 
 	option *edit // that makes the open stream_options ask for usage; one without text where they ask already
 	usage  *edit // the same for the last stream_options; nil if there are none
@@ -172,6 +173,8 @@ type source struct {
 	parts int64 // of a list, those that are not empty
 	begun bool  // the present string is not
 	text  bool  // the strings are text, as the type beside them says
+	drawn int64 // bytes of its result, which is a picture if the type beside it says so
+	draws bool  // it does
 }
 
 func newQuestion(c Call) *question {
@@ -213,6 +216,7 @@ func isFalse(raw []byte) bool {
 // opaqueNames are the members that hold pictures and files, or where they are.
 var opaqueNames = set("data", "bytes", "url", "uri", "image_url", "file_url", "file_data", "fileUri", "file_uri", "file_id", "images", "b64_json",
 	"document_url", "audio_url", "video_url", "input_audio", "audio", "image", "mask", "video", "prompt_embeds", "image_embeds", // as strings, of Mistral, Qwen and vLLM
+	"voiceSampleAudio", "voice_sample_audio", "consentAudio", "consent_audio",
 	"bytesBase64Encoded", "gcsUri", "inputImage", "maskImage", "base64String") // of the makers of models on Vertex AI and Bedrock
 
 func (q *question) Write(p []byte) (int, error) {
@@ -221,7 +225,7 @@ func (q *question) Write(p []byte) (int, error) {
 }
 
 func (q *question) interest(path []byte) interest {
-	q.source = nil
+	q.source, q.drawn = nil, nil
 	q.alike = q.alike || len(path) == len("model") && string(path) != "model" && bytes.EqualFold(path, []byte("model"))
 	if settings[string(path)] != nil {
 		if string(path) == "model" && !q.fixed { // the last one counts, also when it cannot be read
@@ -241,12 +245,14 @@ func (q *question) interest(path []byte) interest {
 		return measured
 	case string(name) == "type", q.polled && string(path) == "background":
 		return kept
-	case opaqueNames[string(name)]:
+	case opaqueNames[string(name)] && !isReference(path):
 		q.source = q.inside()
 		q.source.begun = false
+	case string(name) == "result":
+		q.drawn = q.inside()
 	default:
 		q.element(path)
-		q.id(name)
+		q.id(path, name)
 	}
 	return counted
 }
@@ -262,7 +268,7 @@ func (q *question) scalar(path, raw []byte) {
 	case string(path) == "background":
 		q.background = !isFalse(raw)
 	default:
-		q.inside().text = string(raw) == `"text"`
+		q.inside().typed(string(raw))
 	}
 }
 
@@ -281,6 +287,10 @@ func (q *question) text(_ []byte, bytes int) {
 		}
 		return
 	}
+	if q.drawn != nil {
+		q.drawn.drawn += int64(bytes)
+		return
+	}
 	q.bytes += int64(bytes)
 }
 
@@ -295,6 +305,12 @@ func (q *question) inside() *source {
 // closed counts the content of an object, now that its type is known.
 func (q *question) closed(path []byte) {
 	s := q.inside()
+	switch {
+	case !s.draws:
+		q.bytes += s.drawn
+	case s.drawn > 0:
+		q.opaque++
+	}
 	switch {
 	case s.text:
 		q.bytes += s.data

@@ -1,14 +1,17 @@
 package llm
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // idNames are the members that may have a prompt as token ids, in lists of any depth. The members of OpenAI and of the servers that are
 // compatible with it come first. The others are from vLLM, SGLang, TGI, llama.cpp and Ollama.
-var idNames = set("prompt", "input", "inputs", "prompt_token_ids", "token_ids", "input_ids", "content", "input_prefix", "input_suffix", "context", "tokens")
+var idNames = set("prompt", "input", "inputs", "prompt_token_ids", "token_ids", "input_ids", "input_prefix", "input_suffix", "context", "tokens")
 
-// ownData are members whose value is JSON that a model reads: arguments and results of tools as objects, and the parameters of tools. Their
+// ownData are members whose value is JSON that a model reads: arguments and results of tools as objects, the parameters of tools, and documents. Their
 // names and numbers are text of the prompt as well as their strings.
-var ownData = set("arguments", "args", "response", "json", "input", "properties")
+var ownData = set("arguments", "args", "response", "json", "data", "input", "input_examples", "properties")
 
 // isOwnData reports whether a place is within JSON that a model reads. A member of the request itself has the settings of a call.
 func isOwnData(path []byte) bool {
@@ -21,6 +24,27 @@ func isOwnData(path []byte) bool {
 		rest = after
 	}
 	return false
+}
+
+// references are members with addresses of what a model has found, and of servers. Nothing is read there for the prompt.
+var references = set("citations", "annotations", "sources", "action", "mcp_servers")
+
+// isReference reports whether a place is within a reference.
+func isReference(path []byte) bool {
+	for rest := path; len(rest) > 0; {
+		segment, after, _ := bytes.Cut(rest, []byte{'.'})
+		if references[string(segment)] {
+			return true
+		}
+		rest = after
+	}
+	return false
+}
+
+// typed takes the type of an object, as it is written. A result of a search has an address beside its text.
+func (s *source) typed(raw string) {
+	s.text = raw == `"text"` || strings.HasSuffix(raw, `_result"`)
+	s.draws = raw == `"image_generation_call"`
 }
 
 // prompts are the prompts of a completion, each of which is answered. They are a list of texts, or of objects and lists of token ids. A list
@@ -57,8 +81,12 @@ func (q *question) list(path []byte) {
 }
 
 // id takes a token id of a prompt.
-func (q *question) id(name []byte) {
-	if open := q.scanner.open; len(open) > 0 && open[len(open)-1] == '[' && q.scanner.isNumber() && idNames[string(name)] {
+func (q *question) id(path, name []byte) {
+	open := q.scanner.open
+	if len(open) == 0 || open[len(open)-1] != '[' || !q.scanner.isNumber() {
+		return
+	}
+	if idNames[string(name)] || string(path) == "content" { // of llama.cpp, and not of a message
 		q.ids++
 	}
 }

@@ -44,6 +44,7 @@ func TestPromptsAsTokenIDs(t *testing.T) {
 		{"embeddings of texts", embeddings, `"input":[` + long + `,` + long + `]`, 16_000, 0},
 		{"an embedding of ids", embeddings, `"input":[` + one + `]`, 8000, 0},
 		{"embeddings of ids", embeddings, `"input":[[` + one + `],[` + one + `],[` + one + `]]`, 24_000, 0},
+		{"an embedding of llama.cpp", embeddings, `"content":[` + one + `]`, 8000, 0},
 		{"ids that are no prompt", completions, `"max_tokens":100,"prompt":"abcd","stop_token_ids":[` + one + `],"logit_bias":{"50256":-100}`, 1, 100},
 		{"numbers that are no ids", chatPath, `"max_tokens":100,"temperature":0.7,"seed":5,"messages":[{"content":"abcd"}]`, 1, 100},
 	} {
@@ -71,6 +72,8 @@ func TestDataOfTools(t *testing.T) {
 		{"a call of Converse", "/model/m/converse", `"messages":[{"content":[{"toolUse":{"input":{"rows":[` + rows + `]}}}]}]`, 2001},
 		{"a call of Ollama", "/api/chat", `"messages":[{"tool_calls":[{"function":{"arguments":{"rows":[` + rows + `]}}}]}]`, 2001},
 		{"a result of a response", "/v1/responses", `"input":[{"type":"function_call_output","output":[{"type":"input_image","image_url":"data:image/png;base64,` + picture + `"}]}]`, 1000},
+		{"data of a decision", "/v1/decisions", `"input":[{"content":[{"type":"json","data":{"rows":[` + rows + `],"url":"abcdefgh"}}]}]`, 2004},
+		{"documents of Cohere", chatPath, `"documents":[{"data":{"rows":[` + rows + `]}}]`, 2001},
 		{"parameters", chatPath, `"tools":[{"function":{"parameters":{"type":"object","properties":{"` + strings.Repeat("name", 500) + `":{"type":"string"}}}}}]`, 503},
 	} {
 		call, err := llm.Inspect(newRequest(t, test.path, `{"model":"m",`+test.body+`}`))
@@ -100,6 +103,14 @@ func TestPicturesAndFiles(t *testing.T) {
 		{"a picture of Vertex AI", "/v1/projects/p/locations/l/publishers/google/models/m:predict", `"instances":[{"text":"abcd","image":{"bytesBase64Encoded":"` + file + `"}}]`, 1001},
 		{"pictures of Titan", "/model/m/invoke", `"inputText":"abcd","inputImage":"` + file + `"`, 1001},
 		{"pictures of Cohere", "/model/m/invoke", `"input_type":"","images":["data:image/png;base64,` + file + `","data:image/png;base64,` + file + `"]`, 2000},
+		{"a picture that a model has drawn", "/v1/responses", `"input":[{"type":"image_generation_call","result":"` + file + `"},{"result":"` + file + `","type":"image_generation_call"}]`, 2000},
+		{"another result", "/v1/responses", `"input":[{"type":"other_call","result":"` + file + `"}]`, 100_000},
+		{"results of a search", "/v1/messages", in(`{"content":[{"type":"web_search_result","url":"https://a.example/1234","title":"abcdefgh"}]}`), 8},
+		{"citations", "/v1/messages", in(`{"text":"abcd","citations":[{"url":"https://a.example/1234"},{"url":"https://a.example/1234"}]}`), 12},
+		{"annotations", "/v1/responses", `"input":[{"content":[{"text":"abcd","annotations":[{"type":"url_citation","url":"https://a.example/1234"}]}]}]`, 7},
+		{"sources of a search", "/v1/responses", `"input":[{"action":{"type":"search","sources":[{"type":"url","url":"https://a.example/1234"}]}}]`, 6},
+		{"a picture at an address", "/v1/messages", in(`{"source":{"type":"url","url":"https://a.example/1234"}}`), 1000},
+		{"a voice", "/v1beta/models/m:generateContent", `"generationConfig":{"speechConfig":{"voiceConfig":{"replicatedVoiceConfig":{"voiceSampleAudio":"` + file + `"}}}}`, 1000},
 		{"a video of TwelveLabs", "/model/m/invoke", `"inputPrompt":"abcd","mediaSource":{"base64String":"` + file + `"}`, 1001},
 	} {
 		call, err := llm.Inspect(newRequest(t, test.path, `{"model":"m",`+test.body+`}`))
