@@ -221,8 +221,9 @@ func (p *proof) unsent() bool { return p.ended.Load() && !p.begun.Load() }
 // not sent, and fails with the error of [Error]. A call that fails before gRPC has begun to send it, such as one
 // without a server, gives its tokens back. gRPC says so by options of the call. Every other outcome commits, whatever
 // its code, since the server may have served the call. Among these are UNAVAILABLE, a deadline that passes, and a panic
-// of another interceptor. So is a message that cannot be encoded or is too large: gRPC has opened the stream by then. So is the failure of an interceptor between that drops the options or makes no call: the
-// limiter should be the last in the chain.
+// of another interceptor. So is a message that cannot be encoded, or is too large, since gRPC has opened the stream by
+// then. So is the failure of an interceptor between that drops the options or makes no call: the limiter should be the
+// last in the chain.
 func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(

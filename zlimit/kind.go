@@ -36,6 +36,9 @@ func (l *Limit) kind() limitKind {
 // length is no session.
 func (l *Limit) excluded() (field, value, reason string) {
 	ofQuota := [...]string{kindQuota: "must be 0 for a quota, which resets at the times of Resets", kindSession: "must be 0 for a session quota"}
+	if l.isPrepaid() {
+		ofQuota[kindSession] = "must be 0 for a prepaid limit, to which only top-ups add"
+	}
 	switch kind := l.kind(); {
 	case kind != kindQuota && l.Carry > 0:
 		return "carry", amountText(l.Name, l.Carry), "is for quotas, which have Resets"
