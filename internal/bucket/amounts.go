@@ -19,7 +19,7 @@ type Amount struct {
 	Refusals int64
 }
 
-// negated returns the amount turned around.
+// negated returns the amount with the opposite sign.
 func (a Amount) negated() Amount {
 	return Amount{a.Limit, -a.Tokens, -a.FromChildren, -a.FromNarrower, -a.Refusals}
 }
@@ -39,7 +39,7 @@ func (a *Amount) Move(tokens int64) Amount {
 	return moved
 }
 
-// As returns the amounts as a bucket is charged with them, of the parent or of a wider resource.
+// As returns the amounts in the form that the bucket of a parent or of a wider resource is charged with.
 func As(amounts []Amount, ofChildren, ofNarrower bool) []Amount {
 	if !ofChildren && !ofNarrower {
 		return amounts
@@ -57,7 +57,7 @@ func As(amounts []Amount, ofChildren, ofNarrower bool) []Amount {
 	return charged
 }
 
-// Of returns the amount of a limit in a list, 0 where it is not named.
+// Of returns the amount of a limit in a list, 0 if the list does not name it.
 func Of(amounts []Amount, limit string) int64 {
 	for i := range amounts {
 		if amounts[i].Limit == limit {
@@ -67,12 +67,12 @@ func Of(amounts []Amount, limit string) int64 {
 	return 0
 }
 
-// An OverflowError says that a sum of amounts of a limit does not fit 64 bits.
+// An OverflowError reports that a sum of amounts of a limit does not fit into 64 bits.
 type OverflowError struct{ Amount }
 
 func (e *OverflowError) Error() string { return e.Limit + ": more tokens than can be counted" }
 
-// Plus returns the sum of two amounts of a limit, and false if it does not fit 64 bits.
+// Plus returns the sum of two amounts of a limit, and false if it does not fit into 64 bits.
 func (a Amount) Plus(more Amount) (sum Amount, fits bool) {
 	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren, a.FromNarrower + more.FromNarrower, a.Refusals + more.Refusals}
 	fits = add(a.Tokens, more.Tokens) == sum.Tokens && add(a.FromChildren, more.FromChildren) == sum.FromChildren &&
@@ -101,8 +101,8 @@ next:
 	return total, nil
 }
 
-// Alike reports whether two lists both only take, both only return, or name the same limits with the same signs. If each list is
-// alike to the next one, no two of them have a limit with different signs.
+// Alike reports whether two lists both only take, both only return, or name the same limits with the same signs. In a series of lists, each
+// like the next, no two have a limit with different signs.
 func Alike(a, b []Amount) bool {
 	sign, mixed := signOf(a)
 	other, otherMixed := signOf(b)
@@ -128,7 +128,7 @@ func signOf(amounts []Amount) (sign int, mixed bool) {
 	return sign, false
 }
 
-// Negated returns a new list with the amounts turned around.
+// Negated returns a new list of the amounts with opposite signs.
 func Negated(amounts []Amount) []Amount {
 	negative := make([]Amount, len(amounts))
 	for i, a := range amounts {
@@ -141,34 +141,34 @@ func Negated(amounts []Amount) []Amount {
 type Demand struct {
 	Amounts   []Amount // each limit at most once, all of them configured
 	Unchecked bool     // taken without a check, down into debt
-	Settles   bool     // it belongs to requests that were served, and is taken even if requests are rejected by now
-	Life      int64    // of limits that the write starts, see [Limit.Life]
-	At        int64    // when the request came, epoch milliseconds
+	Settles   bool     // it belongs to admitted requests, and is taken even if the bucket now rejects requests
+	Life      int64    // the life of limits that the write starts, see [Limit.Life]
+	At        int64    // when the request arrived, epoch milliseconds
 
-	// Wait is the caller's longest wait for tokens, in milliseconds; 0 for a caller that does not wait.
+	// Wait is the longest time that the caller waits for tokens, in milliseconds; 0 for a caller that does not wait.
 	Wait int64
 	// Priority is the caller's priority if a limit has a floor for it, and otherwise "".
 	Priority string
 
-	beside *beside // its amounts, what few demands have; nil for one without. Copies of the demand share it, and nothing changes it
+	beside *beside // the parts that few demands have; nil for none. Copies of the demand share it, and it never changes
 }
 
-// The rare parts of a demand, beside its amounts.
+// The parts of a demand besides its amounts, which few demands have.
 type beside struct {
-	held    []Amount  // taken, but will be returned soon; it counts as available, except for a write
-	counted []Amount  // counted, and neither taken from a balance nor returned to one; the amounts have none of these limits
-	line    []*Demand // that one write takes together, in their order; nil if the write is for one demand. The amounts are their sums
-	part    *part     // of one of several shards, which change in one transaction; nil for a demand of one shard
+	held    []Amount  // amounts that are taken but will be returned soon; they count as available, except for a write
+	counted []Amount  // amounts that are only counted; no balance changes, and Amounts has none of these limits
+	line    []*Demand // the demands of a shared write, in their order; nil for a single demand. Amounts has their sums
+	part    *part     // the part of one shard in a transaction of several; nil for a demand on one shard
 
-	slots  []Amount   // that the write takes, in slots; an item of a divided bucket gives not both
-	takers int64      // among whom the slots are divided, each with a fencing number; 0 for one
-	each   [][]Amount // slots of each of several requests of one caller, in their order; nil for one request
-	asked  []Amount   // of configured limits, if the amounts are of parts of them; nil if the caller requested the amounts themselves
-	passed []Amount   // parts of limits that have too little for the demand, with the most that is too little
-	kept   []Life     // of limits whose grant ends, see [Life.Kept]
+	slots  []Amount   // slots that the write takes; in a split bucket, a write does not take both slots and tokens
+	takers int64      // the number of leases that share the slots, each with a fencing number; 0 for one
+	each   [][]Amount // the slots of each of several requests of one caller, in their order; nil for one request
+	asked  []Amount   // amounts of configured limits, if Amounts names their shares; nil if they are the same
+	passed []Amount   // shares of limits that have too little for the demand, with the highest balance that is too little
+	kept   []Life     // lives of limits whose grant ends, see [Life.Kept]
 }
 
-// alone is the rest of a demand with amounts only.
+// alone has the rest of a demand that has only amounts.
 var alone beside
 
 // rest returns the parts of the demand besides its amounts. Callers must not change it.
@@ -179,7 +179,7 @@ func (d *Demand) rest() *beside {
 	return d.beside
 }
 
-// Holding returns the demand with amounts that are taken but will be returned soon. They count as available, except for a write.
+// Holding returns the demand, with amounts that are taken but will be returned soon. They count as available, except for a write.
 func (d *Demand) Holding(amounts []Amount) *Demand {
 	next, rest := *d, *d.rest()
 	rest.held = amounts
@@ -187,18 +187,18 @@ func (d *Demand) Holding(amounts []Amount) *Demand {
 	return &next
 }
 
-// A part is the share of one shard in a transaction of several, beside the amounts.
+// A part has what a transaction of several shards does to one shard, besides the amounts.
 type part struct {
 	required []Amount // replace the result of [Demand.required]
-	balances []Amount // balances to set, of limits that receive refill of other shards
+	balances []Amount // balances to set, of limits that get refill of other shards
 	full     []string // limits that an operator resets
 	gifts    []Amount // added by an operator
-	raises   []raise  // what an operator grants beyond the capacity
+	raises   []raise  // grants of an operator beyond the capacity
 
-	sessions []Amount // when those begin, epoch milliseconds, that all shards open
+	sessions []Amount // the begin of sessions that all shards open, epoch milliseconds
 }
 
-// balances returns the balances to set for limits that receive refill of other shards in the same transaction.
+// balances returns the balances to set for limits that get refill of other shards in the same transaction.
 func (d *Demand) balances() []Amount {
 	if part := d.rest().part; part != nil {
 		return part.balances
@@ -206,8 +206,8 @@ func (d *Demand) balances() []Amount {
 	return nil
 }
 
-// of returns the amount of the write for a limit, and whether the balance must have it. Every write takes one unit of
-// [WriteUnits] without a check: a bucket that is not split continues to serve requests, and the table itself throttles it.
+// of returns the amount of the write for a limit, and whether the balance must cover it. Every write takes one unit of [WriteUnits] without
+// a check: an unsplit bucket continues to admit requests, and the table itself throttles it.
 func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	if limit == WriteUnits {
 		return oneWrite, false
@@ -216,7 +216,7 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	return tokens, tokens > 0 && !d.Unchecked
 }
 
-// asks is of for a limit of a mode: a soft one need not have the amount.
+// asks is [Demand.of] for a limit with a mode: a soft limit need not cover the amount.
 func (d *Demand) asks(limit string, mode Mode) (tokens int64, checked bool) {
 	tokens, checked = d.of(limit)
 	return tokens, checked && mode != Soft
@@ -232,12 +232,12 @@ func (d *Demand) isOfOthers() bool {
 	return d.beside != nil && len(d.beside.counted) > 0
 }
 
-// counts returns what the write counts as consumption of a limit of which it takes an amount.
+// counts returns the consumption that the write counts for a limit, given the amount that it takes.
 func (d *Demand) counts(limit string, amount int64) int64 {
 	return amount + Of(d.rest().counted, limit)
 }
 
-// parts returns the parts of the write's amount for a limit taken by requests of children and of narrower resources.
+// parts returns which parts of the write's amount for a limit belong to requests of children and of narrower resources.
 func (d *Demand) parts(limit string) (children, narrower int64) {
 	for i := range d.Amounts {
 		if d.Amounts[i].Limit == limit {
@@ -263,14 +263,13 @@ func (d *Demand) lifeOf(limit string) int64 {
 	return d.Life
 }
 
-// GiveBack sets the amounts of a demand for an item, some of which may be returned (negative). The lives are the lives of the limits when
+// GiveBack sets the amounts of a demand for an item. Some may be negative, that is, returned. The lives are the lives of the limits when
 // the amounts were taken. For each amount:
 //
-//   - A returned amount of a limit that has started again since is dropped: the new balance is full and already contains it.
+//   - If the limit has started again since, a returned amount is dropped: the new balance started full, which includes it.
 //   - A returned amount of an earlier period of a quota, or from before a manual reset, is only counted as usage.
 //   - A correction of an amount that was not taken from a balance is only counted, too.
-//   - An amount to take from a guaranteed share that was removed since is taken from the limit itself: 5 of the share of batch in rpm are
-//     5 of rpm.
+//   - If a guaranteed share was removed since, an amount to take from it is taken from the limit itself: 5 of rpm/batch become 5 of rpm.
 func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
 	amounts = s.ofRest(amounts)
 	d.Amounts, d.beside = amounts, nil
@@ -324,9 +323,9 @@ func (d *Demand) afterGrant(limit string, amount int64) int64 {
 	return amount
 }
 
-// Join adds the amounts of another demand of the same item to a demand, counted ones to counted ones. It returns false, and changes
-// nothing, if a limit would be both changed and only counted, if more is counted than can be, or if a grant's end bounds what one of the two
-// gives back of a limit, and not the other.
+// Join adds another demand on the same item to a demand. Amounts that are only counted are added to each other. It returns false, and
+// changes nothing, if a limit would be both changed and only counted, if a sum overflows, or if the end of a grant bounds what only one of
+// the two gives back.
 func (d *Demand) Join(other *Demand) bool {
 	amounts, err := Sum(d.Amounts, other.Amounts)
 	if err != nil {
@@ -348,8 +347,8 @@ func (d *Demand) Join(other *Demand) bool {
 	return true
 }
 
-// keptWith returns the most that two demands together give back after the end of a grant. It returns false if one of them alone bounds what
-// it changes of a limit.
+// keptWith returns the most that two demands together give back after the end of a grant. It returns false if the bound applies to only one
+// of the two, for the same limit.
 func (d *Demand) keptWith(other *Demand) (kept []Life, ok bool) {
 	for _, pair := range [2][2]*Demand{{d, other}, {other, d}} {
 		for _, life := range pair[0].rest().kept {
@@ -366,7 +365,7 @@ func (d *Demand) keptWith(other *Demand) (kept []Life, ok bool) {
 	return kept, true
 }
 
-// CountOnly makes a demand count its amounts, and give none of them back.
+// CountOnly makes a demand only count its amounts.
 func (d *Demand) CountOnly() {
 	next := beside{counted: slices.Concat(d.rest().counted, d.Amounts)}
 	d.Amounts, d.beside = nil, &next
@@ -377,13 +376,13 @@ type identity uint8
 
 const (
 	live    identity = iota // the same
-	over                    // the same after a manual reset, or a quota in a later period
+	over                    // the same limit, after a manual reset or in a later period
 	another                 // started again
-	unowned                 // none: the amounts of the lease were taken of no balance
-	partly                  // the same after the end of a grant: a part of the amounts was of that
+	unowned                 // none: the amounts of the lease were taken from no balance
+	partly                  // the same limit, after the end of a grant that a part of the amounts came from
 )
 
-// isFormer returns the relation of a limit of the item to the one with that name in some lives.
+// isFormer returns the relation of a limit of the item to the limit of that name in a list of lives.
 func (s *State) isFormer(limit string, lives []Life) identity {
 	l := s.find(limit)
 	at := slices.IndexFunc(lives, func(was Life) bool { return was.Limit == limit })
@@ -426,16 +425,16 @@ type Life struct {
 	Limit  string
 	Number int64
 	Period int64 // end of the period of a quota, epoch milliseconds; 0 for a limit that refills, and for a session quota
-	From   int64 // a time in that period that is not after the life was first seen, epoch milliseconds
+	From   int64 // a time in that period, no later than the life was first seen, epoch milliseconds
 	Since  int64 // when the session of a session quota began, epoch milliseconds; 0 while none was open
 
-	Until int64 // when the grant ends that the limit had, epoch milliseconds; 0 for none
-	Kept  int64 // the most that is returned after that end, millitokens: what the lease took of the limit's own tokens
+	Until int64 // when the grant of the limit ends, epoch milliseconds; 0 for none
+	Kept  int64 // the most that may be returned after that, millitokens: what the lease took of the limit's own tokens
 
 	Unowned bool // amounts of the lease were only counted, and taken from no balance
 }
 
-// lifeIn returns the life of a limit, which is one of several.
+// lifeIn returns the life of a limit from a list.
 func lifeIn(lives []Life, limit string) *Life {
 	for i := range lives {
 		if lives[i].Limit == limit {
@@ -445,8 +444,7 @@ func lifeIn(lives []Life, limit string) *Life {
 	return new(Life)
 }
 
-// Behind returns the lives of the limits of an item for one of several takes that share a write, given the amounts of the takes
-// after it.
+// Behind returns the lives for one of several takes that share a write, given the amounts of the takes after it.
 func Behind(lives []Life, later []Amount) []Life {
 	if !slices.ContainsFunc(lives, func(l Life) bool { return l.Kept > 0 }) {
 		return lives
@@ -458,7 +456,7 @@ func Behind(lives []Life, later []Amount) []Life {
 	return lives
 }
 
-// Lives returns the lives of the limits of an item. It returns known itself if that has the same lives.
+// Lives returns the lives of the limits of an item. If known has the same lives, it returns known itself.
 func (s *State) Lives(known []Life) []Life {
 	same := 0
 	for i := range s.Limits {
@@ -491,7 +489,7 @@ func (s *State) life(l *Limit) Life {
 	return life
 }
 
-// isLife reports whether a known life is that of a limit of the item.
+// isLife reports whether a known life is the present one of a limit of the item.
 func (s *State) isLife(l *Limit, known *Life) bool {
 	is := s.life(l)
 	if is.From > known.From && is.Period == known.Period && s.isDuring(l, known) {
@@ -543,7 +541,7 @@ func (d *Demand) balance(limit string) (tokens int64, ok bool) {
 	return 0, false
 }
 
-// Empty reports whether a demand takes and gives nothing.
+// Empty reports whether a demand changes nothing.
 func (d *Demand) Empty() bool {
 	return allZero(d.Amounts) && (d.beside == nil || allZero(d.beside.counted))
 }
@@ -562,7 +560,7 @@ func (d *Demand) Returns() bool {
 	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return a.Tokens > 0 })
 }
 
-// Less returns a state whose limits have less by amounts.
+// Less returns the state after its balances are reduced by amounts.
 func (s *State) Less(amounts []Amount) State {
 	less := *s
 	less.Limits = slices.Clone(s.Limits)

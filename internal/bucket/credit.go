@@ -5,18 +5,18 @@ package bucket
 //
 //   - the stamp that it knows, which implies the same limits and the same refill ([Unmoved]);
 //   - a balance that covers the amount together with the refill ([Borrow]). The balance itself may be below zero;
-//   - that no limit it takes from has been full since the stamp ([Below]), as a full limit could not have held the refill.
+//   - that no limit it takes from has been full since the stamp ([Below]), since a full limit could not have held the refill.
 //
-// Takes that know the same stamp then do not conflict. If the condition of a take fails and the stamp is the same, the limit falls short
-// at the time at which the take was decided.
+// Takes that know the same stamp then do not conflict. If the condition of a take fails although the stamp is unchanged, the limit falls
+// short at the time at which the take was decided.
 //
 // Proof. Let V be the latest time at which a take from a limit was decided, in the order of the writes. The item then has what an ideal
 // bucket has at V:
 //
 //   - A take at v >= V. The ideal bucket was not full between V and v, by the third condition. It has the amount, by the second one.
-//   - A take at v < V. The refill until v is less than that until V, so the second condition asks for more than necessary. The third held
-//     at V when that take was written, and balances only went down since.
-//   - An advance at v < V. It cuts off no balance, since that was below the capacity at V.
+//   - A take at v < V. The refill until v is less than the refill until V, so the second condition is stricter than necessary. The third
+//     condition held at V when the take at V was written, and balances have only decreased since.
+//   - An advance at v < V. It clamps no balance, since the balance was below the capacity at V.
 //
 // Between two writes a balance only rises, so a check before each take misses no time at which the limit was full. Each limit has a V of
 // its own: a take that does not use a limit does not check it.
@@ -25,8 +25,8 @@ package bucket
 // stamp, and distinguish this program from others by it; see [longestStale].
 const maxCredit = 1000
 
-// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Waiting callers of a whole bucket do so at any age, as
-// long as their debt without the refill is no deeper than they wait.
+// givesCredit reports whether a demand may leave a stamp alone that is not fresh. Waiting callers of an unsplit bucket may do so at any age
+// of the stamp, as long as their debt without the refill is no deeper than their wait allows.
 func (s *State) givesCredit(d *Demand, now int64) bool {
 	if now < s.RefilledAt || d.rest().part != nil || len(d.Amounts) == 0 && len(d.rest().counted) == 0 {
 		return false
@@ -58,10 +58,10 @@ func (p *Plan) credit(s *State, l *Limit, amount, now int64) (credit int64, fits
 	return credit, true
 }
 
-// place plans how a spend on credit takes an amount from a limit that has been full since the stamp, or gives back an amount that fills
-// it. Refill and tokens that did not fit are lost, as if the stamp had moved. The write requires that the limit has been full by its clock
+// place plans how a spend on credit takes an amount from a limit that has been full since the stamp, or gives back an amount that fills it.
+// Refill and tokens that did not fit are lost, as if the stamp had moved. The write requires that the limit has been full by its clock
 // reading. A second write by the same or an earlier reading does not meet that condition, since the first one lowered the balance. It
-// returns false for a limit whose overflow has to move the stamp.
+// returns false for a limit whose overflow must move the stamp.
 //
 // So a full limit does not move the stamp if another limit is used up. If all limits of a demand have been full, the stamp moves:
 // it is then fresh, and the next writes need no guess.

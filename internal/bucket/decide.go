@@ -28,9 +28,9 @@ type StepKind uint8
 // The steps of a plan, each with its values in order.
 const (
 	Put       StepKind = iota // a number or a text for a field
-	Remove                    // none: the item has the field no more
+	Remove                    // none: the field is removed from the item
 	Take                      // amount
-	Borrow                    // amount, floor, shards: a take that asks for another balance than the amount
+	Borrow                    // amount, floor, shards: a take that requires a balance other than the amount
 	Below                     // ceiling
 	Place                     // brink, balance, amount
 	Unmoved                   // refill stamp
@@ -49,10 +49,10 @@ const (
 	Release                   // none
 	Same                      // life
 	Persist                   // none
-	Expire                    // time of expiry as it was seen, and as it is to be
+	Expire                    // time of expiry as seen, and the new one
 	Resize                    // shards, next shards
 	Renew                     // balance
-	Period                    // the end of the present one
+	Period                    // the end of the present period
 	Regard                    // amount
 	Admit                     // none
 	HoldSlots                 // slots, epoch, takers, when the counters began, slots that must be free
@@ -67,7 +67,7 @@ const (
 // with such a step moves the stamp. Package layout compares the kinds with their clauses.
 var sets = [StepKinds]bool{Put: true, Remove: true, Drop: true, Disown: true, Release: true, Persist: true, Renew: true}
 
-// Sets reports whether a step of the kind sets or removes something without a condition on what the item has.
+// Sets reports whether a step of the kind sets or removes a value without a condition on the present value.
 func (k StepKind) Sets() bool { return sets[k] }
 
 // sets is [StepKind.Sets]. The field Known of a mixed fleet's item is an exception: its steps come with steps that require the
@@ -87,10 +87,10 @@ type Step struct {
 type Plan struct {
 	Kind       Kind
 	RefilledAt int64  // Spend: the oldest refill stamp allowed; Advance: the exact one
-	ValidUntil int64  // Advance: that of the item, unless it has none
+	ValidUntil int64  // Advance: the value of the item, unless it has none
 	Now        int64  // Spend: the time after which the item must not have expired; Create, Advance: the refill stamp to write
-	Generation int64  // Spend, Advance: that of the item
-	At         int64  // Spend: the time at which the item must be valid; the largest one if it must be valid indefinitely
+	Generation int64  // Spend, Advance: the generation of the item
+	At         int64  // Spend: the time at which the item must be valid; the largest int64 if it must be valid indefinitely
 	Steps      []Step // Spend, Advance
 	Item       State  // Create: the item
 	Overflows  bool   // Advance: the item has no room for all returned tokens
@@ -99,9 +99,9 @@ type Plan struct {
 
 	race       Race    // with other writes
 	expires    bool    // Advance: the item expires
-	doubt      int64   // Advance: the debt that a limit may be left with if the image is old
-	vague      bool    // Advance: no condition on the limit at hand makes sure that it has as much as the image shows, such as 5, and not -3
-	changes    *Config // Advance: the config whose parameters the limits of the item get; nil if they have them already
+	doubt      int64   // Advance: the debt that may be left if the image is stale
+	vague      bool    // Advance: no condition ensures that the present limit has as much as the image shows, such as 5 rather than -3
+	changes    *Config // Advance: the config whose parameters the limits of the item get; nil if they already have them
 	limitSpace [4]Limit
 	stepSpace  [12]Step
 }
@@ -111,7 +111,7 @@ type Plan struct {
 // as reliable as the image.
 func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) { p.DecideIn(Race{}, s, c, d, now) }
 
-// DecideIn is [Plan.Decide] for a write that others race with.
+// DecideIn is [Plan.Decide] for a write that races with others.
 func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
 	p.race = r
 	if s == nil {
@@ -122,10 +122,10 @@ func (p *Plan) DecideIn(r Race, s *State, c *Config, d *Demand, now int64) {
 	if len(d.Slots()) > 0 && p.Writes() && !p.holdSlots(s, d, now) {
 		p.reset(Reject, s, s.RefilledAt, now)
 	}
-	p.race.Asks = nil // a plan that is kept for reuse does not keep demands
+	p.race.Asks = nil // a reused plan must not keep demands alive
 }
 
-// decide is Decide at the time by which the item is judged.
+// decide is Decide at the time by which the item is evaluated.
 func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case !c.InLine(s, now) || len(d.balances()) > 0 || c.mixed(s):
@@ -139,13 +139,13 @@ func (p *Plan) decide(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// sets reports whether the plan sets or removes something unconditionally. Another plan on the same stamp would set it again, or
-// would rely on the value before. So such a plan writes a new stamp.
+// sets reports whether the plan sets or removes a value unconditionally. Another plan on the same stamp would set it again, or would rely
+// on the former value. So such a plan writes a new stamp.
 func (p *Plan) sets() bool {
 	return p.Kind == Advance && slices.ContainsFunc(p.Steps, func(s Step) bool { return s.sets() })
 }
 
-// stamp returns the refill stamp that an advance of an item at a time writes.
+// stamp returns the refill stamp that an advance at a time writes.
 func (c *Config) stamp(s *State, now int64) int64 {
 	switch {
 	case c.Leads(s, now): // nothing is refilled, and the stamp is set back
@@ -161,7 +161,7 @@ func (c *Config) stamp(s *State, now int64) int64 {
 // no demand is admitted.
 func (p *Plan) Align(s *State, c *Config, now int64) { p.Decide(s, c, &Demand{}, now) }
 
-// Writes reports whether the plan is one to be written.
+// Writes reports whether the plan has a write.
 func (p *Plan) Writes() bool { return p.Kind > Crowded }
 
 // reset begins a plan for an item, nil for none.
@@ -181,7 +181,7 @@ func (p *Plan) step(kind StepKind, limit string, values ...int64) {
 	p.Steps = append(p.Steps, s)
 }
 
-// admit plans the checks that serve requests, unless the demand settles a request.
+// admit plans the check that requests are admitted, unless the demand settles a request.
 func (p *Plan) admit(d *Demand) {
 	if !d.Settles {
 		p.step(Admit, "")
@@ -254,7 +254,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 }
 
-// ascribe plans to count the parts of a demand for a limit that requests of children and of narrower resources take.
+// ascribe plans to count the parts of a demand for a limit that belong to requests of children and of narrower resources.
 func (p *Plan) ascribe(limit string, d *Demand) {
 	if !d.isOfOthers() {
 		return
@@ -268,7 +268,7 @@ func (p *Plan) ascribe(limit string, d *Demand) {
 	}
 }
 
-// count plans to count the amount that an advance takes of a limit.
+// count plans to count the amount that an advance takes from a limit.
 func (p *Plan) count(limit string, d *Demand) {
 	amount, _ := d.of(limit)
 	if counted := d.counts(limit, amount); counted != 0 {
@@ -280,8 +280,8 @@ func (p *Plan) count(limit string, d *Demand) {
 	p.ascribe(limit, d)
 }
 
-// advance plans a refill up to now together with the demand. Only an item that leads has a stamp after now. A write drops at most
-// maxDrops limits. Further limits that the item should lose are refilled like others, and dropped by later writes.
+// advance plans a refill up to now together with the demand. Only an item that leads has a stamp after now. A write drops at most maxDrops
+// limits. If the item should lose more, they are refilled like others, and dropped by later writes.
 //
 //nolint:gocyclo // a case for each kind of limit
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
@@ -293,8 +293,8 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	kept, dropped := 0, 0
 	p.expires = c.ExpiryFactor > 0 && !s.sharded()
 	var space [6]Amount
-	// vague has the least balance before the write with which a vague limit is left with no deeper debt than planned. If the image shows 5,
-	// and 2 flow in, that is -2: it is left with 0. With -3 it is left with a debt of 1, which the expiry does not count on.
+	// vague has, for each vague limit, the least balance before the write that leaves no deeper debt than planned. If the image shows 5,
+	// and 2 are refilled, that is -2, which leaves 0. A balance of -3 would leave a debt of 1, which the expiry does not cover.
 	vague := space[:0]
 	for i := range s.Limits {
 		l := &s.Limits[i]
@@ -332,7 +332,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		if params.Carry != 0 || l.Carried() != 0 {
 			is.carry(s, l, params, d, from, now)
 		}
-		if d.restarts(l.Name) || l.isOtherKind(params) { // earlier takes were from another balance
+		if d.restarts(l.Name) || l.isOtherKind(params) { // earlier takes came from another balance
 			is.Life = add(l.Life, oneReset)
 		}
 		p.mode(&is, params, c)
@@ -369,9 +369,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	if s.sharded() {
 		expires = 0
 	}
-	// The former expiry covers debts that others have left since the image, too; an earlier one may not, so the write makes sure that there
-	// are none. Example: the item lives for another 90 s. Another process settles 60 below zero at 1 a second, and leaves that expiry. With
-	// an expiry in 30 s, from an image that shows 5, half of the debt would be forgotten.
+	// The former expiry also covers debts that others have left since the image. An earlier expiry may not, so the write ensures that there
+	// are none. Example: the item lives for another 90 s. Another process leaves a debt of 60, at a refill of 1 a second, and keeps that
+	// expiry. With an expiry in 30 s, planned from an image that shows 5, half of the debt would be forgotten.
 	if expires > 0 && (expires < s.ExpiresAt || !c.Matches(s)) {
 		for _, v := range vague {
 			p.step(Cover, v.Limit, v.Tokens)
@@ -388,15 +388,14 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// drop plans to remove a limit and all notes of it from the item. The debt of a part moves to the limit that it is a part of, as
-// the image shows it.
+// drop plans to remove a limit and all its notes from the item. The debt of a guaranteed share, as the image shows it, moves to the limit.
 func (p *Plan) drop(l *Limit) {
 	if IsPart(l.Name) {
 		p.step(Cover, l.Name, min(l.Tokens, 0))
 	}
 	p.step(Drop, l.Name)
 	if l.Name != WriteUnits {
-		p.step(Disown, l.Name) // also where a write since the image was the first to count any
+		p.step(Disown, l.Name) // even if a write since the image was the first to count any
 		p.step(Release, l.Name)
 	}
 	if l.Shade() != 0 || l.Refusals() != 0 {
@@ -405,8 +404,8 @@ func (p *Plan) drop(l *Limit) {
 	p.differ(l, &Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod}, false)
 }
 
-// start plans the configured limits that the item does not have yet, full less the demand. It returns false if one of them does
-// not cover the demand.
+// start plans to add the configured limits that the item lacks, full less the demand. It returns false if one of them does not cover the
+// demand.
 func (p *Plan) start(s *State, c *Config, d *Demand, expiry *itemExpiry, next *edge) bool {
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
@@ -452,8 +451,8 @@ func (p *Plan) start(s *State, c *Config, d *Demand, expiry *itemExpiry, next *e
 	return true
 }
 
-// balance plans the steps of one limit in an advance from one time to another. What other parts of the limit owe is added to the demand.
-// It returns the balance after the write, as the image predicts it. It returns false if that balance does not cover the demand.
+// balance plans the steps of one limit in an advance from one time to another. It adds the debt of removed shares of the limit to the
+// demand. It returns the balance after the write, as the image predicts it, and false if that balance does not cover the demand.
 //
 //nolint:gocyclo // a case for each kind of limit
 func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, from, now int64) (balance int64, ok bool) {
@@ -477,9 +476,9 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	switch {
 	case given:
 		p.leave(l, balance, d)
-	case renewed: // the amount given back is of the period before
+	case renewed: // the refund belongs to the period before
 		balance = sub(capacity, max(amount, 0))
-		if balance == l.Tokens && l.Session() > 0 && l.Since() == 0 { // a write that takes of it would have opened a session
+		if balance == l.Tokens && l.Session() > 0 && l.Since() == 0 { // a write that takes from it would have opened a session
 			break
 		}
 		p.renew(l, balance, ch)
@@ -488,7 +487,7 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 		p.Overflows = p.Overflows || balance > capacity
 		balance = min(balance, capacity)
 		p.exactly(l, balance)
-	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
+	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference may overflow for such a deep debt
 		balance = sub(min(refilled, capacity), amount)
 		p.Overflows = p.Overflows || amount < 0 && balance > capacity
 		balance = min(balance, capacity)
@@ -510,7 +509,7 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 		case amount > 0 && p.expires && blocks(l.Name, params):
 			p.doubt = doubtful(balance, amount)
 			least := sub(0, refill)
-			if balance < 0 { // twice the debt, which may be the deepest one
+			if balance < 0 { // twice the debt, in case it is the deepest one
 				least = add(l.Tokens, balance)
 			}
 			p.step(Cover, l.Name, least)
@@ -524,10 +523,10 @@ func (p *Plan) balance(s *State, l, _ *Limit, params *Params, d *Demand, owed, f
 	return balance, true
 }
 
-// mayExceed reports whether a limit of the item may hold more than its capacity by now.
+// mayExceed reports whether a limit of the item may now hold more than its capacity.
 func (s *State) mayExceed(l *Limit) bool { return s.Changed || l.Windows() != nil || l.Granted() != 0 }
 
-// renew plans the reset of a quota. What it carries, and what remains of a grant, depends on the exact balance.
+// renew plans the reset of a quota. What it carries, and the remainder of a grant, depend on the exact balance.
 func (p *Plan) renew(l *Limit, balance int64, ch chain) {
 	if ch.exact {
 		p.exactly(l, balance)
@@ -536,7 +535,7 @@ func (p *Plan) renew(l *Limit, balance int64, ch chain) {
 	p.step(Renew, l.Name, balance)
 }
 
-// exactly plans a new balance, on condition that the item has exactly the balance of the image.
+// exactly plans a new balance, on condition that the balance is exactly that of the image.
 func (p *Plan) exactly(l *Limit, balance int64) {
 	difference := sub(balance, l.Tokens)
 	if add(l.Tokens, difference) != balance { // out of a debt too deep for a difference
@@ -547,8 +546,8 @@ func (p *Plan) exactly(l *Limit, balance int64) {
 	p.step(Cover, l.Name, l.Tokens)
 }
 
-// leave plans to set a balance that includes refill of other shards, on condition that the item has exactly the balance of the
-// image. A limit that is filled manually is set without that condition.
+// leave plans to set a balance that includes refill of other shards, on condition that the balance is exactly that of the image. A manual
+// reset needs no such condition.
 func (p *Plan) leave(l *Limit, balance int64, d *Demand) {
 	if d.restarts(l.Name) {
 		p.step(Renew, l.Name, balance)

@@ -2,8 +2,8 @@ package bucket
 
 import "math"
 
-// An itemExpiry works out when an unused item may go. A new item starts full, so the old one stays until each of its
-// limits is full, debts included.
+// An itemExpiry computes when an unused item may expire. A new item starts full, so the old one stays until each of its limits is full,
+// debts included.
 type itemExpiry struct {
 	config *Config
 	now    int64 // epoch milliseconds
@@ -11,14 +11,14 @@ type itemExpiry struct {
 	until  int64 // when the last of the quotas resets, epoch milliseconds
 }
 
-// cover considers a limit at a balance that may be left with a debt, as deep as its last caller could leave. The next
-// callers then spend, and need not prolong the life of the item each.
+// cover includes a limit with a balance, and with the deepest debt that later callers may leave. So the next callers can spend, and need
+// not prolong the life of the item each time.
 func (expiry *itemExpiry) cover(p *Params, balance, deepest, since int64) {
 	switch {
 	case expiry.config.ExpiryFactor <= 0 || p.Name == WriteUnits:
 	case p.Session > 0:
 		expiry.until = max(expiry.until, sessionEnd(since, p.Session))
-	case p.Times != nil && p.Carry > 0: // a bucket that is created again would have nothing left
+	case p.Times != nil && p.Carry > 0: // a bucket that is created again has nothing to carry
 		expiry.until = Never
 	case p.Times != nil:
 		expiry.until = max(expiry.until, p.Times.Next(expiry.now))
@@ -28,14 +28,14 @@ func (expiry *itemExpiry) cover(p *Params, balance, deepest, since int64) {
 			balance = max(balance, 0)
 		}
 		least := min(balance, -deepest)
-		if r.windows != nil { // one may cut off the balance
+		if r.windows != nil { // a window may clamp the balance
 			least = min(least, r.least())
 		}
 		expiry.fill = max(expiry.fill, r.slowest(sub(r.most(), least)))
 	}
 }
 
-// keep takes slots into account, of the item and of the config: the item stays while any holder may be at work.
+// keep includes slots of the item and of the config: the item stays while any holder may be at work.
 func (expiry *itemExpiry) keep(slots []Slots) {
 	for i := range slots {
 		expiry.until = max(expiry.until, add(expiry.now, slots[i].outlives()))

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// Floors define the part of a limit that requests must leave to others, by their priority, in percent of the capacity: "batch=20
-// crawl=50". A request of such a priority is admitted if the balance has that part in addition to its amounts. Other requests
-// leave nothing. A second number, as in "batch=20+5", is the part of the limit that is guaranteed to the priority, see
-// [Params.Divide].
+// Floors define the part of a limit that requests must leave to others, by their priority, in percent of the capacity: "batch=20 crawl=50".
+// A request of such a priority is admitted if the balance has that part in addition to its amounts. Requests without a floor leave nothing.
+// A second number, as in "batch=20+5", is the share of the limit that is guaranteed to the priority, see [Params.Divide].
 type Floors string
 
-// A share has what floors say of a priority, in percent.
+// A share has the floor and the guaranteed share of a priority, in percent.
 type share struct{ floor, guaranteed int64 }
 
 // kept returns what requests of a priority leave of a capacity.
@@ -23,7 +22,7 @@ func (f Floors) kept(priority string, capacity int64) int64 {
 	return percentOf(capacity, f.Of(priority))
 }
 
-// Of returns the percents of the capacity that requests of a priority leave, 0 if it has no floor.
+// Of returns the percentage of the capacity that requests of a priority leave, 0 if it has no floor.
 func (f Floors) Of(priority string) int64 { return f.of(priority).floor }
 
 // of returns the share of a priority, zero if it has none.
@@ -60,9 +59,9 @@ func (f Floors) all() iter.Seq2[string, share] {
 // percentOf returns percent of an amount, rounded down.
 func percentOf(amount, percent int64) int64 { return amount/100*percent + amount%100*percent/100 }
 
-// HasFloor reports whether a limit has a floor for a priority, or guarantees a part to it.
+// HasFloor reports whether a limit has a floor or a guaranteed share for a priority.
 func (c *Config) HasFloor(priority string) bool {
-	for i := range c.Params { // of which hardly any program has floors
+	for i := range c.Params { // in nearly all programs, none has floors
 		if c.Params[i].Floors.of(priority) != (share{}) {
 			return true
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A Part is the share of one shard in a demand, with its write.
+// A Part is one shard's part of a demand, with its write.
 type Part struct {
 	At      int // index of the shard
 	Amounts []Amount
@@ -32,9 +32,9 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		sessions = c.begins(shards, d, now)
 	}
 	v := view{c, shards, now}
-	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
+	left := make([][]Amount, len(shards)) // balances that do not follow from the shard alone
 	taken := make([][]Amount, len(shards))
-	floors := make([][]Amount, len(shards)) // of callers that wait, or have a priority
+	floors := make([][]Amount, len(shards)) // for callers that wait or have a priority
 	latest, moves := v.latest(), false
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -92,10 +92,10 @@ func (s *State) partOfFloor(p *Params, part, amount, required int64) int64 {
 	return sub(part, s.share(p.Name, sub(amount, required)))
 }
 
-// Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
-// has. Spread takes the shards' tokens as [Config.Gather] does, and splits the missing ones among them by their shares.
-// A debt of one shard alone would not hold the others back. Tokens given back go to the shard at index home, then to
-// others with room. Shards that open a session for it do so together.
+// Spread plans how shards pay an unchecked demand, in one transaction. Each shard pays by the limits that it has. Spread takes the shards'
+// tokens as [Config.Gather] does, and divides a debt among them by their shares: a debt of only one shard would not stop the others from
+// admitting requests. Refunds go to the shard at index home first, then to others with room. Shards that open a session for the demand do
+// so together.
 func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, now int64) (parts []Part, ok bool) {
 	of := keep(shards[home])
 	opens := of.Opens(shards, due, now)
@@ -140,7 +140,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 			rest.part = &all
 		}
 		one.Plan.decide(s, keep(s), &d, now)
-		if one.Plan.Kind == Reject { // it will be in debt
+		if one.Plan.Kind == Reject { // it goes into debt
 			d.Unchecked = true
 			one.Plan.decide(s, keep(s), &d, now)
 		}
@@ -152,9 +152,9 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 	return parts, true
 }
 
-// deal appends each shard's part of an amount to its takes. The parts taken by requests of children, or of narrower resources,
-// are assigned to the shards in their order, to each up to its part. In a sum of corrections these parts may be larger, or of the
-// opposite sign: the last shard gets the rest.
+// deal appends each shard's part of an amount to its takes. The parts taken by requests of children, or of narrower resources, are assigned
+// to the shards in their order, to each up to its part. In a sum of corrections these parts may be larger, or of the opposite sign: the
+// last shard gets the remainder.
 func deal(taken [][]Amount, a Amount, parts []int64) {
 	last := len(parts) - 1
 	for last > 0 && parts[last] == 0 {
@@ -173,7 +173,7 @@ func deal(taken [][]Amount, a Amount, parts []int64) {
 	}
 }
 
-// roomFor returns the room of a shard for tokens of a limit that were taken of another shard: none in another period.
+// roomFor returns the room of a shard for tokens of a limit that were taken from another shard: none in another period.
 func (s *State) roomFor(one standing, home *State, limit string) int64 {
 	if !s.isPeriodOf(home, limit) {
 		return 0
@@ -202,9 +202,9 @@ func (c *Config) Regains(d *Demand, from, to int64) bool {
 	})
 }
 
-// IsTrickle reports whether a bucket has only a trickle of each limit for which a shard falls short of a demand. All shards,
-// since one of them was last seen, then have no more than the refill of a time, in milliseconds. Within that time, the shard
-// itself refills what is requested.
+// IsTrickle reports whether a bucket has only a trickle of each limit for which a shard falls short of a demand. It has only a trickle if
+// all shards have no more than their refill within a time, in milliseconds, counted from when one of them was last seen, and if the shard
+// itself refills the demand within that time.
 func (c *Config) IsTrickle(shards []*State, short *State, d *Demand, at, since, within int64) bool {
 	one, all := viewOf(c, []*State{short}, at), viewOf(c, shards, since)
 	for i := range c.Params {
@@ -221,8 +221,8 @@ func (c *Config) IsTrickle(shards []*State, short *State, d *Demand, at, since, 
 	return true
 }
 
-// intoRooms splits a refund among shards. The shard at index home is filled first, then the others. Tokens that find no
-// room go to the shard at home, too.
+// intoRooms divides a refund among shards. The shard at index home is filled first, then the others. Tokens without room go to the shard at
+// home as well.
 func intoRooms(rooms []int64, home int, amount int64) []int64 {
 	parts := make([]int64, len(rooms))
 	give := func(at int, most int64) {
@@ -240,8 +240,8 @@ func intoRooms(rooms []int64, home int, amount int64) []int64 {
 	return parts
 }
 
-// Roomiest returns the shard that has all of a demand and is left with the largest part of its share. It returns false
-// when no shard has all of it.
+// Roomiest returns the shard that has the whole demand and is left with the largest part of its share. It returns false if no shard has the
+// whole demand.
 func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok bool) {
 	now = effectiveNow(shards, now)
 	most := int64(-1)
@@ -253,8 +253,8 @@ func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok boo
 	return at, most >= 0
 }
 
-// left returns the smallest part of its share, in units of wholeShare, that a limit of the demand is left with. It
-// returns -1 when a limit falls short.
+// left returns the smallest part of its share, in units of wholeShare, that a limit of the demand is left with. It returns -1 if a limit
+// falls short.
 func (c *Config) left(s *State, d *Demand, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
@@ -285,7 +285,7 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	now = effectiveNow(shards, now)
 	for i := range c.Params {
 		p := &c.Params[i]
-		if p.isQuota() { // nothing flows in
+		if p.isQuota() { // it has no refill
 			continue
 		}
 		amount, _ := d.of(p.Name)
@@ -305,9 +305,8 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	return false
 }
 
-// Fitting returns the demands that fit together into the tokens of all shards of a bucket, as they are taken, see
-// [Demand.Through]; nil for the others. It follows their order: a demand fits if there is room for it besides the fitting demands
-// before it.
+// Fitting returns the demands that together fit into the tokens of all shards of a bucket, in the form of [Demand.Through]; nil for the
+// others. It follows their order: a demand fits if there is room for it after the fitting demands before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Demand {
 	v := viewOf(c, shards, now)
 	fitting := make([]*Demand, len(demands))
@@ -334,7 +333,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []*Deman
 	return fitting
 }
 
-// fits reports whether a demand fits into what is left of tokens and slots.
+// fits reports whether a demand fits into the remaining tokens and slots.
 func (v view) fits(d *Demand, available, free []Amount) bool {
 	for i := range v.Params {
 		p := &v.Params[i]
@@ -363,8 +362,8 @@ func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	return portion
 }
 
-// fromFullest splits an amount among shards, given their balances and shares. The shards that give are left with the same
-// part of their share. Where all shards together have less than the amount, that part is a debt.
+// fromFullest divides an amount among shards, given their balances and shares. The shards that give are left with the same part of their
+// share. If all shards together have less than the amount, that part is a debt.
 func fromFullest(balances, shares []int64, amount int64) []int64 {
 	above := func(part int64) (sum int64) {
 		for i, balance := range balances {
@@ -388,14 +387,14 @@ func fromFullest(balances, shares []int64, amount int64) []int64 {
 	for i, balance := range balances {
 		takes[i] = min(max(sub(balance, partOf(shares[i], low)), 0), amount)
 		if short && i == len(balances)-1 {
-			takes[i] = amount // a debt too great to be split
+			takes[i] = amount // a debt that is too deep to be divided
 		}
 		amount -= takes[i]
 	}
 	return takes
 }
 
-// inProportion splits tokens among shards so that each has the same part of its share, except single millitokens.
+// inProportion divides tokens among shards so that each has the same part of its share, to the millitoken.
 func inProportion(shares []int64, tokens int64) []int64 {
 	whole := int64(0)
 	for _, share := range shares {
@@ -417,8 +416,8 @@ func inProportion(shares []int64, tokens int64) []int64 {
 	return parts
 }
 
-// above splits an amount among shards. It takes first the tokens of each above its target, then the rest, which is paid
-// by refill that moves among them.
+// above divides an amount among shards. It first takes the tokens of each shard above its target. The remainder is paid by refill that
+// moves among the shards.
 func above(balances, targets []int64, amount int64) []int64 {
 	takes := make([]int64, len(balances))
 	for i := range balances {

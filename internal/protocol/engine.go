@@ -175,7 +175,8 @@ func New(o Options) *Engine {
 
 // Take takes the amounts of a request from all its levels, or from none, and notes them in an empty receipt. Its errors are:
 //   - a [*RejectedError] if a limit falls short;
-//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot be decided;
+//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError], [*WidthError], [*LevelsError] or [*CrowdedError] for a request that cannot
+//     be decided;
 //   - a [*ClockError] if slots require a more accurate clock;
 //   - a [*DisabledError] if an operator has disabled one of the levels;
 //   - [ErrContended], and errors of the store or the context.
