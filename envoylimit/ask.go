@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -83,6 +84,15 @@ func (t *turn) ask() error {
 // leaseKey is the key of the descriptor that settles a lease.
 const leaseKey = "lease"
 
+// signedPrefix begins the tokens of package leasetoken.
+const signedPrefix = "zl1."
+
+// settles reports whether a descriptor settles a lease. A signed one is settled in every domain, also in one that this process does not have or
+// that hands out none: during a reload of replicas, one process settles what another one with other files has handed out.
+func settles(entries []*common.RateLimitDescriptor_Entry, d *domain) bool {
+	return len(entries) == 1 && entries[0].GetKey() == leaseKey && (d.Lease > 0 || strings.HasPrefix(entries[0].GetValue(), signedPrefix))
+}
+
 // read reads a descriptor.
 func (a *ask) read(d *domain, known bool, r *pb.RateLimitRequest, from *common.RateLimitDescriptor) error {
 	entries := from.GetEntries()
@@ -98,7 +108,7 @@ func (a *ask) read(d *domain, known bool, r *pb.RateLimitRequest, from *common.R
 		return err
 	}
 	own := from.GetHitsAddend() != nil
-	if len(entries) == 1 && entries[0].GetKey() == leaseKey && d.Lease > 0 {
+	if settles(entries, d) {
 		if !own {
 			return invalid("hits_addend", "", "must be given: it is the actual amount of the lease")
 		}

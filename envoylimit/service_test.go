@@ -519,6 +519,48 @@ func TestSharedLeases(t *testing.T) {
 	}
 }
 
+// TestLeaseOfOtherConfig settles a signed lease in processes whose config does not have its domain, or no lease for it, as replicas do during a
+// reload. What is no signed lease passes there as any descriptor without a limit, and a lease that cannot be settled is an error.
+func TestLeaseOfOtherConfig(t *testing.T) {
+	limiter, clock := zlimittest.New(t)
+	file := func(domain string) File {
+		return File{Name: domain, Text: []byte("domain: " + domain + "\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1000}}]")}
+	}
+	signer := check.Call(leasetoken.NewSigner(leasetoken.RandomKey())).Must(t, "NewSigner()")
+	service := func(c *Config) *Service {
+		return check.Call(New(t.Context(), limiter, c, WithClock(clock.Now), WithSigner(signer))).Must(t, "New()")
+	}
+	leases := func(domain string) map[string]Domain { return map[string]Domain{domain: {Lease: time.Minute}} }
+	own := service(&Config{Files: []File{file("llm")}, Domains: leases("llm")})
+	for _, test := range []struct {
+		user, domain string
+		by           *Service
+	}{
+		{"ann", "llm", service(&Config{Files: []File{file("other")}, Domains: leases("other")})},
+		{"bob", "llm", service(&Config{Files: []File{file("llm")}})},
+		{"eve", "other", own},
+	} {
+		t.Run(test.user, func(t *testing.T) {
+			answer := ask1(t, own, "llm", withHits(descriptor("user="+test.user), 100))
+			lease := answer.DynamicMetadata.GetFields()["lease"].GetStringValue()
+			ask1(t, test.by, test.domain, withHits(descriptor("lease="+lease), 5))
+			left := check.Call(limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: test.user, Resource: "llm|user"})).Must(t, "Available()")
+			if got := left[0].Available; got != 995 {
+				t.Errorf("%d are left, want 995: the estimate of 100 is settled by 5", got)
+			}
+			if got := codesOf(ask1(t, test.by, test.domain, withHits(descriptor("lease=of a car"), 5))); got != "o:o" {
+				t.Errorf("a lease of something else = %s, want it to pass", got)
+			}
+			for lease, want := range map[string]codes.Code{lease: codes.AlreadyExists, lease + "x": codes.InvalidArgument} {
+				request := &pb.RateLimitRequest{Domain: test.domain, Descriptors: list(withHits(descriptor("lease="+lease), 7))}
+				if _, err := test.by.ShouldRateLimit(t.Context(), request); status.Code(err) != want {
+					t.Errorf("a lease that cannot be settled = %v, want %v", err, want)
+				}
+			}
+		})
+	}
+}
+
 // TestNil makes no service of nothing, and takes options of nothing for the defaults.
 func TestNil(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
