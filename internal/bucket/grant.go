@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// A grant gives tokens beyond the capacity until a time. It raises the balance, and what the limit can hold. The end of the grant is one
-// of the edges in the item, so a write that leaves the stamp alone takes nothing of a grant that has ended.
+// A grant gives tokens beyond the capacity until a time. It raises the balance, and what the limit can hold. The end of the grant is one of
+// the edges of the item, so a write that leaves the stamp alone never takes from a grant that has ended.
 //
-// At the end the rest of the grant is gone, whatever the limit had when the grant was made. What was used since then, less what was
-// returned, was used of the grant first. To know the rest, the item stores what the limit lacked to its capacity when the grant was made,
-// less the refill since. That gives the balance without the grant at any time, see [State.without]; the excess is the rest. It depends on
-// the exact balance, so the one advance over the end requires that balance.
+// At the end, the unused part of the grant expires, whatever the limit had when the grant was made. Consumption since then, less refunds,
+// uses the grant first. The item stores how far the limit was below its capacity when the grant was made, less the refill since. That gives
+// the balance without the grant at any time, see [State.without]; the excess over it is the unused part. It depends on the exact balance,
+// so the advance over the end requires that balance.
 //
 // What the limit lacked is computed from the image that was read for the grant. What others take between that read and the write counts as
-// used since the grant.
+// consumption since the grant.
 //
 // Tokens that a lease returns after the end may belong to the grant. So a lease stores the end of the grant, and how much it took of the
 // limit's own tokens: [Life.Kept].
 //
-// A reset of a quota keeps the rest of a grant: what the quota still has, at most the grant, as its own tokens are used first. From then
-// on that rest is the grant. So a grant is given once, however many edges it passes, and passing two edges together is like passing one. A
-// grant without an end belongs to the present period of a quota, and ends with it.
+// A reset of a quota keeps the unused part of a grant: what the quota still has, up to the grant, since its own tokens are used first. From
+// then on, that part is the grant. So a grant is given only once, however many edges pass, and crossing two edges in one write is like
+// crossing one. A grant without an end belongs to the present period of a quota, and ends with it.
 
 // A Grant is what a limit may hold beyond its capacity.
 type Grant struct {
 	Granted int64 // millitokens; 0 for none
 	Until   int64 // when it ends, epoch milliseconds; 0 for the end of the period of a quota
-	Lacking int64 // what the limit lacks to its capacity without it, if no more is used than what was granted, millitokens
+	Lacking int64 // how far the limit is below its capacity without the grant, if only the grant is used, millitokens
 }
 
-// at returns what the grant adds to the capacity at a time of the period in which it was made, or was carried to.
+// at returns what the grant adds to the capacity at a time within its period.
 func (g Grant) at(t int64) int64 {
 	if g.Granted <= 0 || g.Until != 0 && g.Until <= t {
 		return 0
@@ -50,21 +50,21 @@ func (g Grant) after(edge, balance int64) Grant {
 	return g
 }
 
-// rest returns what is left of the grant of a limit, which has a balance, and without the grant had another one at most.
+// rest returns the unused part of the grant of a limit, given its balance and the balance without the grant.
 func (g Grant) rest(balance, without int64) int64 {
 	return max(0, min(sub(balance, without), g.Granted))
 }
 
-// ends reports whether a grant ends up to a time, and not with the period of a quota.
+// ends reports whether a grant has ended by a time, other than with the period of a quota.
 func (g Grant) ends(at int64) bool { return g.Granted > 0 && g.Until != 0 && g.Until <= at }
 
-// without returns the most that a limit of the item has at a time when its grant ends, if it does not reset before.
+// without returns the most that a limit of the item has at the end of its grant without the grant, if it does not reset before.
 func (s *State) without(l *Limit, from, at int64) int64 {
 	had := max(0, sub(add(s.share(l.Name, l.rule().capacityAt(s.RefilledAt)), l.Carried()), l.Lacking()))
 	return s.lone(l, had).chain(from, at).of(had)
 }
 
-// A lone limit is one of an item as it would be without its grant.
+// A lone limit is a limit of an item as it would be without its grant.
 type lone struct {
 	*State
 	limit Limit
@@ -84,7 +84,7 @@ func (l lone) chain(from, to int64) chain {
 	return l.State.chain(&l.limit, from, to, 0)
 }
 
-// past returns a limit as the end of its grant leaves it, and that end, if it comes up to a time and the limit does not reset by then.
+// past returns a limit after the end of its grant, and that end, if the grant ends by a time before which the limit does not reset.
 func (s *State) past(l *Limit, from, to int64) (_ *Limit, end int64, ended bool) {
 	if l.Rare == nil || !l.grant().ends(to) {
 		return l, from, false
@@ -94,8 +94,8 @@ func (s *State) past(l *Limit, from, to int64) (_ *Limit, end int64, ended bool)
 	return &left.limit, end, true
 }
 
-// bereft returns what a limit with a balance at a time has at another one when its grant ends then. Without the grant it would have so much
-// then, at most.
+// bereft returns what a limit has after its grant has ended, given its balance at an earlier time, and the most that it would have without
+// the grant.
 func (s *State) bereft(l *Limit, g Grant, balance, without, from, end int64) int64 {
 	lasting := *l
 	lasting.Change(func(r *Rare) {
@@ -105,16 +105,16 @@ func (s *State) bereft(l *Limit, g Grant, balance, without, from, end int64) int
 	return sub(balance, g.rest(balance, without))
 }
 
-// A pot separates the grant of a limit in a shard from what it has beside it.
+// A pot separates the grant of a limit in a shard from the limit's own tokens.
 type pot struct {
-	own, capacity int64 // beside the grant
-	rest, granted int64 // what is left of it, and all of it
+	own, capacity int64 // without the grant
+	rest, granted int64 // the unused part of the grant, and the whole grant
 }
 
 // lacks returns [Grant.Lacking].
 func (p *pot) lacks() int64 { return max(0, sub(p.capacity, max(p.own, 0))) }
 
-// lack notes what a limit lacks in its pots with the latest raise of each shard.
+// lack sets what a limit lacks in its pots, in the latest raise of each shard.
 func lack(raises [][]raise, pots []pot) {
 	for at := range pots {
 		raises[at][len(raises[at])-1].lacks = pots[at].lacks()
@@ -134,8 +134,8 @@ func (c *Config) potOf(s *State, p *Params, balance, at int64) pot {
 	return is
 }
 
-// levelsOf returns the balances of shards that are left with the same part of a limit. With a raise, the shards also have the same part of the
-// grant, and of what they have beside it; before that they had a balance.
+// levelsOf returns the balances of shards that are left with the same part of a limit. With a raise, the shards also have the same part of
+// the grant, and of their own tokens.
 func levelsOf(shares []int64, pots []pot, after int64, raised bool, before int64) []int64 {
 	for i := range pots {
 		before = sub(before, pots[i].rest)
@@ -164,7 +164,7 @@ func (s *State) lacks(name string, r rule, carried, without, at int64) int64 {
 	return max(0, sub(add(s.share(name, r.capacityAt(at)), carried), max(without, 0)))
 }
 
-// left returns the grant, or none where it is over at a time.
+// left returns the grant, or none if it has ended by a time.
 func (g Grant) left(t int64) Grant {
 	if g.at(t) == 0 {
 		return Grant{}
@@ -172,7 +172,7 @@ func (g Grant) left(t int64) Grant {
 	return g
 }
 
-// under returns a grant that is left of a limit at a time, when the limit takes on parameters.
+// under returns what is left of the grant of a limit at a time, when the limit gets new parameters.
 func (g Grant) under(s *State, l *Limit, p *Params, at int64) Grant {
 	switch {
 	case g.Lacking == 0 && p.Capacity <= l.Capacity || l.has(p):
@@ -185,13 +185,13 @@ func (g Grant) under(s *State, l *Limit, p *Params, at int64) Grant {
 	return g
 }
 
-// isGrantOf reports whether the grants of a limit in two items end at one time.
+// isGrantOf reports whether the grants of a limit in two items end at the same time.
 func (l *Limit) isGrantOf(theirs *Limit) bool {
 	return theirs == nil || l.Granted() == 0 || theirs.Granted() == 0 || l.Until() == theirs.Until()
 }
 
-// halved returns the part of a grant that each of two shards has, the first one's first. They lack what they have less than their shares. What
-// remains at the end of the grant is the same in both together as without the split.
+// halved returns the part of a grant that each of two shards gets. Each shard lacks what it is below its share. At the end of the grant,
+// both together keep as much as the unsplit limit would.
 func (g Grant) halved(firstLacks, secondLacks int64) (left, given Grant) {
 	half := g.Granted / 2
 	if left = (Grant{g.Granted - half, g.Until, 0}); left.Granted == 0 {
@@ -217,13 +217,13 @@ func (g Grant) halved(firstLacks, secondLacks int64) (left, given Grant) {
 	return left, given
 }
 
-// plus returns two grants together, which end at one time unless one of them is none.
+// plus returns the sum of two grants, which end at the same time unless one of them is none.
 func (g Grant) plus(other Grant) Grant {
 	return Grant{add(g.Granted, other.Granted), max(g.Until, other.Until), add(g.Lacking, other.Lacking)}
 }
 
-// beside returns the grant of one of two shards that are merged, where the other one has a grant: without one, the shard has its balance of
-// its own.
+// beside returns the grant of a shard that is merged with a shard that has a grant. If the shard has no grant, its whole balance is its
+// own.
 func (g Grant) beside(other Grant, s *State, l *Limit, balance, at int64) Grant {
 	if g.Granted == 0 && other.Granted != 0 {
 		g.Lacking = s.lacks(l.Name, l.rule(), l.Carried(), balance, at)
@@ -240,12 +240,12 @@ func (l *Limit) grant() Grant {
 	return Grant{r.Granted, r.Until, r.Lacking}
 }
 
-// hasGrants reports whether one of the limits has a grant.
+// hasGrants reports whether any limit has a grant.
 func (s *State) hasGrants() bool {
 	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Rare != nil && l.Rare.Granted != 0 })
 }
 
-// anyGrants reports whether one of several shards has a grant.
+// anyGrants reports whether any of several shards has a grant.
 func anyGrants(shards []*State) bool { return slices.ContainsFunc(shards, (*State).hasGrants) }
 
 // grantAt returns what a limit of the item may hold beyond its share of the capacity at a time, by grants and by what was carried into its
@@ -290,12 +290,12 @@ func (s *State) lastReset(l *Limit, to int64) int64 {
 	return to
 }
 
-// A raise is what an operator grants to one limit of a shard: so much more until a time.
+// A raise is what an operator grants to one limit of a shard until a time.
 type raise struct {
 	limit  string
 	tokens int64 // millitokens
 	until  int64
-	lacks  int64 // [Grant.Lacking] from then on
+	lacks  int64 // the new [Grant.Lacking]
 }
 
 // raise returns what an operator grants to a limit.
@@ -320,8 +320,8 @@ func (s *State) crossed(l *Limit, at, mark int64) (balance int64, left Grant) {
 	return add(s.share(l.Name, l.rule().capacityAt(at)), left.Granted), left
 }
 
-// capacityOf returns what a limit of the item can hold, given how it stands at a time. A quota that resets then has the rest of
-// its grant.
+// capacityOf returns what a limit of the item can hold at a time, given its state then. A quota that resets then has the unused part of its
+// grant.
 func (s *State) capacityOf(one standing, p *Params, at int64) int64 {
 	if l := s.find(p.Name); l != nil && (l.Granted() != 0 || l.Carried() != 0 || p.Carry != 0) && l.isQuota() && (l.has(p) || s.renews(l, p, at)) {
 		return add(one.balance, one.room)
@@ -329,13 +329,13 @@ func (s *State) capacityOf(one standing, p *Params, at int64) int64 {
 	return s.capacity(p.Name, p.rule(), at)
 }
 
-// regrant sets the grant of a limit to what a time has left of it and what a demand grants. It returns when the grant ends, 0 for none.
+// regrant sets the grant of a limit to what is left of it, and what a demand grants. It returns when the grant ends, 0 for none.
 func (l *Limit) regrant(left Grant, d *Demand) (until int64) {
 	if d.restarts(l.Name) {
 		left = Grant{}
 	}
 	if r, ok := d.raise(l.Name); ok {
-		if left.Until != r.until { // it is over in another shard by now
+		if left.Until != r.until { // it has already ended in another shard
 			left = Grant{}
 		}
 		left = Grant{add(left.Granted, r.tokens), r.until, r.lacks}
@@ -352,26 +352,26 @@ func (l *Limit) regrant(left Grant, d *Demand) (until int64) {
 	return until
 }
 
-// grants takes the end of a grant into account, 0 for none.
+// grants includes the end of a grant, 0 for none.
 func (e *edge) grants(until int64) {
 	if until > 0 {
 		e.until(until)
 	}
 }
 
-// grants takes the end of a grant into account, 0 for none: an item that is created again has none.
+// grants includes the end of a grant, 0 for none: an item that is created again has no grant.
 func (expiry *itemExpiry) grants(until int64) {
 	if expiry.config.ExpiryFactor > 0 {
 		expiry.until = max(expiry.until, until)
 	}
 }
 
-// An EndError says that a grant cannot end when it is to.
+// An EndError reports that a grant cannot have the requested end.
 type EndError struct {
 	Limit   string
-	Present int64 // when the grant ends that the limit has, epoch milliseconds; 0 for the end of the period
-	Missing bool  // the limit has no grant, and no period by whose end one could end
-	Over    bool  // that is past by now
+	Present int64 // when the present grant of the limit ends, epoch milliseconds; 0 for the end of the period
+	Missing bool  // the limit has neither a grant, nor a period with which a new one could end
+	Over    bool  // that time has passed
 }
 
 func (e *EndError) Error() string { return e.Limit + ": a limit has one grant at a time" }

@@ -7,36 +7,36 @@ import (
 	"strings"
 )
 
-// A limit may guarantee a part of itself to the requests of a priority: a percentage of its capacity and of its refill. An item has a limit of
-// its own for that part, and the limit itself has the rest, so that all of them together never hold or get more. A request of the priority
-// takes of its part where that has all of an amount, and else of the rest, with the floor of the priority. One write does either: which one is
-// chosen by the image, and its condition asks for that one alone.
+// A limit may guarantee a share of itself to the requests of a priority: a percentage of its capacity and of its refill. The item has a
+// separate limit for that share, and the limit itself has the remainder, so together they never hold or get more. A request of the priority
+// takes from its share if that has the whole amount, and otherwise from the remainder, with the floor of the priority. One write does
+// either. The image decides which, and the condition requires only the chosen one.
 
-// guarantees is between the name of a limit and the priority in the name of a part. No name of a limit has it.
+// guarantees separates the name of a limit from the priority in the name of a share. No name of a limit contains it.
 const guarantees = "/"
 
-// LimitOf returns the name of the configured limit that a limit of an item is a part of: its own for most.
+// LimitOf returns the name of the configured limit that a limit of an item belongs to. For most limits that is their own name.
 func LimitOf(name string) string {
 	of, _, _ := strings.Cut(name, guarantees)
 	return of
 }
 
-// IsPart reports whether a limit of an item is the part of a limit that is guaranteed to a priority.
+// IsPart reports whether a limit of an item is a share that is guaranteed to a priority.
 func IsPart(name string) bool { return strings.IndexByte(name, guarantees[0]) >= 0 }
 
-// isPartOf reports whether a limit of an item is a part of another one, that of a priority where one is given.
+// isPartOf reports whether a limit of an item is a share of another limit, and if a priority is given, the share of that priority.
 func isPartOf(name, limit, priority string) bool {
 	of, rest, found := strings.Cut(name, guarantees)
 	return found && of == limit && (priority == "" || rest == priority)
 }
 
-// A Whole is a limit that is divided into parts, as it is configured. It is zero for a limit that is not.
+// A Whole has the configured parameters of a limit that is divided into shares. It is zero for any other limit.
 type Whole struct {
 	Capacity     int64 // millitokens
 	RefillAmount int64 // millitokens
 }
 
-// Divide returns the limits of an item that stand for a configured limit: itself, or the rest of it and its parts.
+// Divide returns the limits of an item for a configured limit: the limit itself, or its remainder and its shares.
 func (p Params) Divide() []Params {
 	all := []Params{p}
 	for priority, share := range p.Floors.all() {
@@ -54,7 +54,7 @@ func (p Params) Divide() []Params {
 	return all
 }
 
-// whole returns a limit as it is configured.
+// whole returns the limit as configured.
 func (p *Params) whole() Params {
 	whole := *p
 	if p.Whole != (Whole{}) {
@@ -63,7 +63,7 @@ func (p *Params) whole() Params {
 	return whole
 }
 
-// Limits returns the limits as they are configured, without parts.
+// Limits returns the limits as configured, without shares.
 func (c *Config) Limits() []Params {
 	if !slices.ContainsFunc(c.Params, func(p Params) bool { return IsPart(p.Name) }) {
 		return c.Params
@@ -77,7 +77,7 @@ func (c *Config) Limits() []Params {
 	return limits
 }
 
-// Rejoin restores the limits of an item that were divided into parts.
+// Rejoin restores limits that were divided into shares.
 func Rejoin(params []Params) []Params {
 	for i := range params {
 		at := slices.IndexFunc(params, func(p Params) bool { return isPartOf(params[i].Name, p.Name, "") })
@@ -93,7 +93,7 @@ func Rejoin(params []Params) []Params {
 	return params
 }
 
-// Redivide gives limits that are stored the parts that they have there, and no others.
+// Redivide gives the limits of a config the shares that the stored limits have, and no others.
 func (c *Config) Redivide(stored *Config) {
 	c.Params = slices.DeleteFunc(c.Params, func(p Params) bool {
 		return IsPart(p.Name) && stored.of(p.Name) == nil && stored.of(LimitOf(p.Name)) != nil
@@ -105,7 +105,7 @@ func (c *Config) Redivide(stored *Config) {
 	}
 }
 
-// part returns the part of a limit that is guaranteed to a priority, nil for none.
+// part returns the share of a limit that is guaranteed to a priority, nil for none.
 func (c *Config) part(limit, priority string) *Params {
 	for i := range c.Params {
 		if isPartOf(c.Params[i].Name, limit, priority) {
@@ -115,7 +115,7 @@ func (c *Config) part(limit, priority string) *Params {
 	return nil
 }
 
-// asked returns the demand as its caller asks: of configured limits.
+// asked returns the demand as the caller made it: on configured limits.
 func (d *Demand) asked() *Demand {
 	if d.rest().asked == nil {
 		return d
@@ -126,8 +126,9 @@ func (d *Demand) asked() *Demand {
 	return &next
 }
 
-// Through returns the demand as it is taken from shards at a time. Amounts of limits with a part for the demand's priority are taken from
-// that part if it has them. It is the demand itself if there are none. It chooses again for a demand that it has returned.
+// Through returns the form in which the demand is taken from shards at a time. If a limit has a share for the demand's priority, and the
+// share has the amount, the amount is taken from the share. If no limit has such a share, Through returns the demand itself. Called with
+// its own result, it chooses again.
 func (d *Demand) Through(c *Config, shards []*State, now int64) *Demand {
 	if d.Priority == "" {
 		return d
@@ -136,7 +137,7 @@ func (d *Demand) Through(c *Config, shards []*State, now int64) *Demand {
 	return d.through(c, func(p *Params, amount int64) bool { return v.available(p, d) >= amount })
 }
 
-// through is Through by a function that says whether a part has an amount.
+// through is [Demand.Through], given a function that reports whether a share has an amount.
 func (d *Demand) through(c *Config, has func(p *Params, amount int64) bool) *Demand {
 	if d.Priority == "" || d.Unchecked || len(d.rest().line) > 0 {
 		return d
@@ -164,8 +165,8 @@ func (d *Demand) through(c *Config, has func(p *Params, amount int64) bool) *Dem
 	return &next
 }
 
-// passes returns the highest balance of a part at which the demand takes of the rest of the limit instead. It returns the largest number and
-// false where the demand does not, and where the image has more: no balance of the part admits the demand then.
+// passes returns the highest balance of a share at which the demand takes from the remainder of the limit instead. It returns the largest
+// number and false if the demand does not do so, and if the image has more than that balance.
 func (d *Demand) passes(part string, has int64) (most int64, ok bool) {
 	for _, a := range d.rest().passed {
 		if a.Limit == part && has <= a.Tokens {
@@ -175,7 +176,7 @@ func (d *Demand) passes(part string, has int64) (most int64, ok bool) {
 	return math.MaxInt64, false
 }
 
-// passedTogether returns what several demands pass, each beside the demands before it.
+// passedTogether returns the shares that several demands pass over, each after the demands before it.
 func passedTogether(demands []*Demand) (all []Amount) {
 	for i, d := range demands {
 		for _, a := range d.rest().passed {
@@ -192,7 +193,7 @@ func passedTogether(demands []*Demand) (all []Amount) {
 	return all
 }
 
-// ofRest returns amounts where those taken of a part that the item does not have are of the limit that the part was of.
+// ofRest returns amounts in which the shares that the item lacks are replaced by their limits.
 func (s *State) ofRest(amounts []Amount) []Amount {
 	lost := func(a Amount) bool {
 		return a.Tokens > 0 && IsPart(a.Limit) && s.find(a.Limit) == nil && s.find(LimitOf(a.Limit)) != nil
@@ -215,8 +216,8 @@ func (s *State) ofRest(amounts []Amount) []Amount {
 	return all
 }
 
-// owed returns the debt of the parts of a limit that an item loses when it is brought in line with a config. The limit takes it over, so that
-// a change of shares makes no tokens.
+// owed returns the debt of the shares of a limit that an item loses when it is brought in line with a config. The limit takes over the
+// debt, so that a change of shares creates no tokens.
 func (c *Config) owed(s *State, l *Limit, p *Params, from, now int64) (debt int64) {
 	if c.Partial || p.Floors == "" && l.has(p) { // it loses none
 		return 0
@@ -229,7 +230,7 @@ func (c *Config) owed(s *State, l *Limit, p *Params, from, now int64) (debt int6
 	return debt
 }
 
-// lost yields the parts of a limit that one write takes from an item.
+// lost yields the shares of a limit that one write removes from an item.
 func (c *Config) lost(s *State, limit string) iter.Seq[*Limit] {
 	return func(yield func(*Limit) bool) {
 		dropped := 0
@@ -245,8 +246,8 @@ func (c *Config) lost(s *State, limit string) iter.Seq[*Limit] {
 	}
 }
 
-// combine makes the status of the rest of a divided limit that of the whole, with its parts. A demand is admitted where its own part has the
-// amount, or the rest beside the floor.
+// combine turns the status of the remainder of a divided limit into the status of the whole limit. A demand is admitted if its share has
+// the amount, or if the remainder has it in addition to the floor.
 func (v view) combine(status *Status, p *Params, d *Demand) {
 	amount, checked := d.of(p.Name)
 	all, usable := status.Available, sub(status.Available, status.Kept)
@@ -280,7 +281,7 @@ func (v view) combine(status *Status, p *Params, d *Demand) {
 	}
 }
 
-// OfWhole returns the amounts of a configured limit and its parts in a list.
+// OfWhole returns the sum of the amounts of a configured limit and its shares in a list.
 func OfWhole(amounts []Amount, limit string) (tokens int64) {
 	for i := range amounts {
 		if LimitOf(amounts[i].Limit) == limit {
@@ -290,7 +291,7 @@ func OfWhole(amounts []Amount, limit string) (tokens int64) {
 	return tokens
 }
 
-// Rejoined returns changes of configured limits, each with the changes of its parts.
+// Rejoined returns changes of configured limits, each including the changes of its shares.
 func Rejoined(changes []BalanceChange) (whole []BalanceChange) {
 	for _, c := range changes {
 		at := slices.IndexFunc(whole, func(w BalanceChange) bool { return isPartOf(c.Limit, w.Limit, "") })

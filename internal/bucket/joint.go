@@ -21,7 +21,7 @@ func TogetherAfter(asked []Asked, now, longest int64) int64 {
 	return s.first()
 }
 
-// jointly returns the search for the time at which all limits of buckets have enough, from a wait on.
+// jointly returns the search for the time at which all limits of buckets have enough, beginning after a wait.
 func jointly(space []track, asked []Asked, now, waited int64) search {
 	limits := 0
 	for _, a := range asked {
@@ -32,7 +32,7 @@ func jointly(space []track, asked []Asked, now, waited int64) search {
 	return newSearch(space, limits, waited)
 }
 
-// tracks appends the tracks of the limits that a demand asks for, after so many other limits, when so long was waited.
+// tracks appends the tracks of the limits of a demand, given the number of limits before them and the time waited.
 func (v view) tracks(to []track, limits int, d *Demand, waited int64) ([]track, int) {
 	for i := range v.Params {
 		amount, checked := d.asks(v.Params[i].Name, v.Params[i].Mode)

@@ -6,19 +6,19 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// A quota does not refill. At times of the calendar, its edges, it resets at any balance or debt. The item notes
-// the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks for this edge
-// not to be past. So the tokens of one period are never taken in another. The first write after it is an advance,
-// which moves the stamp past the edge and makes the quotas full.
+// A quota does not refill. At calendar times, its edges, it resets from any balance or debt. The item stores the next edge of all its
+// quotas, [State.ValidUntil]. A write that leaves the refill stamp alone requires that this edge has not passed. So the tokens of one
+// period are never taken in another. The first write after the edge is an advance, which moves the stamp past the edge and makes the quotas
+// full.
 //
-// Every edge is crossed once. Those up to the refill stamp are. An advance may set back a stamp that no correct clock
-// has written. It leaves a mark, [Notes.Crossed], since the edges up to that stamp are crossed as well.
+// Every edge is crossed once. All edges up to the refill stamp count as crossed. An advance may set back a stamp that no correct clock has
+// written. It then leaves a mark, [Notes.Crossed], since the edges up to the former stamp are crossed as well.
 
 // mark returns the time up to which edges are crossed.
 func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed()) }
 
-// renews reports whether a limit of the item is full at a time by a reset that was not done before. A write may give it other parameters,
-// nil for its own. A quota resets after an edge of what it was, and of what it is to be: callers were given both.
+// renews reports whether a limit of the item resets between its last write and a time. The parameters are those that the write sets, nil
+// for its own. A quota resets after an edge of its former or of its new times, since callers were given both.
 func (s *State) renews(l *Limit, p *Params, at int64) bool {
 	if l.Session() > 0 && (l.isClosed(at) || s.isRolled(l)) || l.Times() != nil && l.Times().Between(s.mark(), at) {
 		return true
@@ -29,8 +29,8 @@ func (s *State) renews(l *Limit, p *Params, at int64) bool {
 // isPast reports whether a quota of the item resets by a time, so that the item's figures no longer hold.
 func (s *State) isPast(at int64) bool { return s.ValidUntil > 0 && s.ValidUntil <= at }
 
-// validAt returns the time at which an item must be valid for a write that leaves the stamp alone. Where the item is
-// valid forever, the write requires just that. The item may have become one that this program must not write.
+// validAt returns the time at which an item must be valid for a write that leaves the stamp alone. If the image is valid indefinitely, the
+// write requires that it still is: the item may have become one that this program must not write.
 func (s *State) validAt(now int64) int64 {
 	if s.ValidUntil == 0 {
 		return math.MaxInt64
@@ -38,8 +38,7 @@ func (s *State) validAt(now int64) int64 {
 	return now
 }
 
-// period returns the end of a quota's period. It returns 0 for a limit that refills, and for a closed
-// session.
+// period returns the end of a quota's period, and 0 for a limit that refills or has no open session.
 func (s *State) period(l *Limit) int64 {
 	if l.Session() > 0 {
 		return l.ends()
@@ -50,16 +49,16 @@ func (s *State) period(l *Limit) int64 {
 	return l.Times().Next(s.mark())
 }
 
-// Leases open at a change of times must find their period again, whatever times the quota had meanwhile. The item notes when the period
-// began that it is in, until the quota resets by its present times.
+// Leases that are open during a change of times must find their period again, whatever times the quota had meanwhile. So the item stores
+// when its present period began, until the quota resets by its present times.
 
-// turned returns when the present period of a quota began, where its times were changed in that period.
+// turned returns when the present period of a quota began, if its times were changed in that period.
 func (s *State) turned(l *Limit) (began int64, ok bool) {
 	turned := l.Turned()
 	return l.Began(), turned != 0 && !l.Times().Between(turned, s.mark())
 }
 
-// turn notes the beginning of a quota's period as a write at a time leaves it, given the limit as it was.
+// turn sets the beginning of a quota's period for a write at a time, given the former limit.
 func (l *Limit) turn(s *State, was *Limit, p *Params, at int64) {
 	if p.Times == nil {
 		return
@@ -81,7 +80,7 @@ func (l *Limit) turn(s *State, was *Limit, p *Params, at int64) {
 	}
 }
 
-// Seen returns [State.ValidUntil] as a write asks for it: that of the item, or -1, a value of no item.
+// Seen returns the [State.ValidUntil] that a write requires: the value of the item, or -1 if it has none.
 func (s *State) Seen() int64 {
 	if s.ValidUntil == 0 && !s.Changed {
 		return -1
@@ -89,8 +88,8 @@ func (s *State) Seen() int64 {
 	return s.ValidUntil
 }
 
-// UntilEdge returns how long it takes until one of the quotas of shards resets, in milliseconds; the largest int64 without any. A
-// session that is not open counts from now on.
+// UntilEdge returns the time until one of the quotas of shards resets, in milliseconds; the largest int64 if there is none. A session that
+// is not open counts as starting now.
 func (c *Config) UntilEdge(shards []*State, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
@@ -105,7 +104,7 @@ func (c *Config) UntilEdge(shards []*State, now int64) int64 {
 	return least
 }
 
-// An edge finds the first edge, or change of a window, of all limits that an item is to have.
+// An edge finds the first edge, or change of a window, of all limits that an item will have.
 type edge struct {
 	after  int64  // edges up to it are crossed
 	stamp  int64  // of the item: windows count from it
@@ -114,11 +113,11 @@ type edge struct {
 	quotas bool
 }
 
-// longestValid is how long an item is valid whose windows never change. By it, an item that notes no edge is one whose limits another
-// program has changed. zae-limiter has the same.
+// longestValid is how long an item with windows that never change is valid. So an item without an edge is one whose limits another program
+// has changed. zae-limiter uses the same value.
 const longestValid = 366 * 24 * 60 * 60 * 1000
 
-// cover takes a limit into account, with the beginning of its session.
+// cover includes a limit, given the beginning of its session.
 func (e *edge) cover(t *calendar.Times, w *calendar.Windows, session, since int64) {
 	if session > 0 {
 		e.until(max(closed, sessionEnd(since, session)))
@@ -139,7 +138,7 @@ func (e *edge) until(next int64) {
 	}
 }
 
-// edgeAfter returns the edge that an item has whose stamp is moved to a time.
+// edgeAfter returns the edge of an item after its stamp is moved to a time.
 func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark()), stamp: at} }
 
 // note plans the notes of an item about its quotas.
@@ -157,7 +156,7 @@ func (p *Plan) note(s *State, e edge) {
 	}
 }
 
-// isPeriodOf reports whether a quota is in the same period here and in another shard, as any limit that refills is.
+// isPeriodOf reports whether a quota is in the same period in two shards. It is always true for a limit that refills.
 func (s *State) isPeriodOf(other *State, limit string) bool {
 	l, theirs := s.find(limit), other.find(limit)
 	return l == nil || theirs == nil || s.period(l) == other.period(theirs)

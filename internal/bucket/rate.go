@@ -8,8 +8,8 @@ const (
 	quietWritesPerSecond = 100              // writes per second
 )
 
-// IsQuiet reports whether a shard may be merged with its sibling, given how often its item was written over a time. It may
-// when the rate is below quietWritesPerSecond, measured over quietTime or more.
+// IsQuiet reports whether a shard may be merged with its sibling, given how often its item was written over a time. The rate must be below
+// quietWritesPerSecond, over at least quietTime.
 func IsQuiet(writes int64, over time.Duration) bool {
 	return over >= quietTime && writes*1000 < quietWritesPerSecond*over.Milliseconds()
 }
@@ -20,8 +20,8 @@ const (
 	busyUnits = 600         // write units per second, of the thousand that DynamoDB serves
 )
 
-// IsBusy reports whether a shard is to be split, by the write units that its item took over a time. It is when the rate
-// is above busyUnits, measured over busyTime or more. So a shard is split before its key throttles.
+// IsBusy reports whether to split a shard, given the write units that its item took over a time. The rate must be above busyUnits, over at
+// least busyTime. So a shard is split before its key throttles.
 func IsBusy(units float64, over time.Duration) bool {
 	return over >= busyTime && units > busyUnits*over.Seconds()
 }

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// Refill returns the millitokens that flow in after from and up to to: R(to) − R(from) with R(t) = ⌊t·amount/period⌋
-// over epoch milliseconds. The form telescopes: over any sequence of instants the refills add up to R(last) − R(first).
-// However often a bucket is refilled, and for however many limits together, nothing drifts and nothing is lost. It is 0
-// when to is not after from, and saturates at the largest int64. amount and period are positive.
+// Refill returns the millitokens that are refilled after from and up to to: R(to) − R(from) with R(t) = ⌊t·amount/period⌋ over epoch
+// milliseconds. The form telescopes: over any sequence of instants the refills add up to R(last) − R(first). So however often a bucket is
+// refilled, and however many limits share a stamp, no refill drifts or is lost. Refill is 0 if to is not after from, and saturates at the
+// largest int64. amount and period must be positive.
 func Refill(from, to, amount, period int64) int64 { return signed(flow(from, to, amount, period)) }
 
 // flow is [Refill] that saturates at the largest uint64. That fills up the deepest debt.
@@ -27,8 +27,7 @@ func flow(from, to, amount, period int64) uint64 {
 	return quotient
 }
 
-// raised returns a balance together with what flows in, saturated. It is exact for a debt that is deeper than the largest
-// int64, too.
+// raised returns a balance plus the refill, saturated. It is exact even for a debt that is deeper than the largest int64.
 func raised(tokens int64, inflow uint64) int64 {
 	if inflow > uint64(math.MaxInt64)-uint64(tokens) {
 		return math.MaxInt64
@@ -36,7 +35,7 @@ func raised(tokens int64, inflow uint64) int64 {
 	return int64(uint64(tokens) + inflow)
 }
 
-// signed returns what flows in as an int64, saturated.
+// signed returns a refill as an int64, saturated.
 func signed(inflow uint64) int64 { return int64(min(inflow, math.MaxInt64)) }
 
 // remainder returns t·amount mod period, in [0, period).
@@ -49,8 +48,8 @@ func remainder(t, amount, period int64) uint64 {
 	return bits.Rem64(hi, lo, uint64(period))
 }
 
-// timeToRefill returns the smallest number of milliseconds after from in which at least want millitokens flow in. It is
-// the inverse of [Refill]: ⌈(want·period − (from·amount mod period)) / amount⌉. It saturates at the largest int64.
+// timeToRefill returns the smallest number of milliseconds after from in which at least want millitokens are refilled. It is the inverse of
+// [Refill]: ⌈(want·period − (from·amount mod period)) / amount⌉. It saturates at the largest int64.
 func timeToRefill(from int64, want uint64, amount, period int64) int64 {
 	hi, lo := bits.Mul64(want, uint64(period))
 	lo, borrow := bits.Sub64(lo, remainder(from, amount, period), 0)

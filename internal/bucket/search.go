@@ -21,18 +21,18 @@ const (
 // A search looks for the first time at which each of several limits has enough.
 type search struct {
 	tracks []track
-	limits int   // each has one track or more: it has enough where one of them has
+	limits int   // each has one or more tracks, and has enough if one of them has
 	waited int64 // so far, milliseconds
 	steps  int   // events so far
 
 	cycle calendar.Cycle // of all tracks, by the time waited
 	last  int64          // time waited after which nothing new happens, 0 if it is not known yet
 	mark  int64          // time waited when the present cycle began, -1 for none
-	safe  bool           // what rounding can add brings nothing in the cycle
-	keeps int64          // so many more cycles of the former growth bring nothing
+	safe  bool           // in this cycle, rounding cannot make a limit have enough
+	keeps int64          // the number of further cycles of the former growth that bring nothing
 }
 
-// newSearch returns a search that has waited for a time, of tracks that are begun.
+// newSearch returns a search over begun tracks, after a wait.
 func newSearch(tracks []track, limits int, waited int64) search {
 	return search{tracks: tracks, limits: limits, waited: waited, mark: -1}
 }
@@ -136,7 +136,7 @@ func (s *search) within(end int64) (at int64) {
 	return at
 }
 
-// goesOn leaves out cycles, and reports whether the search goes on.
+// goesOn skips cycles, and reports whether the search goes on.
 func (s *search) goesOn() bool {
 	switch {
 	case s.waited >= s.cycle.Until:
@@ -190,7 +190,7 @@ func (s *search) beginCycle() {
 	}
 }
 
-// spare returns how many more cycles of the same growth bring nothing: no limit has enough in them that had not, and none becomes full.
+// spare returns the number of further cycles of the same growth that bring nothing: no further limit has enough, and none becomes full.
 func (s *search) spare() int64 {
 	times := s.keeps
 	for i := range s.tracks {
@@ -199,7 +199,7 @@ func (s *search) spare() int64 {
 	return times
 }
 
-// leaveOut goes on after so many cycles.
+// leaveOut skips a number of cycles.
 func (s *search) leaveOut(times int64) {
 	if times <= 0 {
 		return

@@ -19,7 +19,7 @@ type track struct {
 	grant  Grant
 	latest int64 // stamp of the shards
 	mark   int64 // up to which one of the shards has crossed edges
-	alone  bool  // no other limit is asked for
+	alone  bool  // the demand has no other limit
 	even   bool  // all shards have been full since
 	looks  int   // at the shards
 
@@ -38,7 +38,7 @@ type track struct {
 	slack   int64 // what rounding may add in a cycle
 }
 
-// trackOf returns the track of a limit that has so much at the time of the view, when so long was waited.
+// trackOf returns the track of a limit, given its balance at the time of the view, and the time waited.
 func (v view) trackOf(p *Params, has, waited int64, needs func(capacity int64) int64) track {
 	t := track{view: v, p: p, needs: needs, began: sub(v.now, waited), has: has, grant: p.grant, latest: v.latest()}
 	t.fixed, t.mark = needs(0) == needs(math.MaxInt64/2), math.MinInt64
@@ -86,7 +86,7 @@ func (t *track) begin() {
 // most returns what the limit can have in the present stretch.
 func (t *track) most() int64 { return add(t.is.capacity, t.grant.at(t.now)) }
 
-// inflow returns what flows in until a time of the present stretch.
+// inflow returns the refill until a time of the present stretch.
 func (t *track) inflow(at int64) (sum uint64) {
 	if !t.refills() {
 		return 0
@@ -115,7 +115,7 @@ func (t *track) isStuck() bool {
 	}
 }
 
-// lacks returns what is missing to enough just before a time waited, at which a stretch ends; 0 or less for nothing.
+// lacks returns what is missing just before a stretch ends, at a time waited; 0 or less if the limit has enough.
 func (t *track) lacks(end int64) int64 {
 	tokens := t.needs(t.is.capacity)
 	switch {
@@ -262,7 +262,7 @@ func (t *track) endCycle() {
 	}
 }
 
-// holds reports whether the limit has the same balances in each cycle, but for rounding.
+// holds reports whether the limit has the same balances in each cycle, except for rounding.
 func (t *track) holds() bool {
 	if t.exact {
 		return t.has == t.marked
@@ -270,13 +270,13 @@ func (t *track) holds() bool {
 	return t.room == 0 && t.slack >= max(t.has-t.marked, t.marked-t.has)
 }
 
-// isSteady reports whether the limit has grown as in the cycle before, but for rounding.
+// isSteady reports whether the limit has grown as in the cycle before, except for rounding.
 func (t *track) isSteady() bool {
 	growth := sub(t.has, t.marked)
 	return t.growth >= 0 && growth >= 0 && max(growth-t.growth, t.growth-growth) <= t.slack && (growth == 0 || t.refills())
 }
 
-// cycles returns how many more cycles leave the limit short that lacks so much.
+// cycles returns for how many further cycles the limit stays short, given what it lacks.
 func (t *track) cycles(lacks int64) int64 {
 	if rate := add(max(t.growth, 0), t.slack); rate > 0 && lacks != Never {
 		return max(0, sub(lacks-1, t.slack)) / rate
@@ -284,7 +284,7 @@ func (t *track) cycles(lacks int64) int64 {
 	return Never
 }
 
-// roomFor returns for how many more cycles of the same growth the limit does not become full.
+// roomFor returns for how many further cycles of the same growth the limit does not become full.
 func (t *track) roomFor() int64 {
 	if t.growth == 0 && t.exact {
 		return Never
@@ -292,7 +292,7 @@ func (t *track) roomFor() int64 {
 	return max(0, sub(t.room, t.slack)) / add(t.growth, t.slack)
 }
 
-// leaveOut goes on after so many cycles of a length.
+// leaveOut skips a number of cycles, given their length.
 func (t *track) leaveOut(times, length int64) {
 	at := add(t.now, times*length)
 	if t.refills() && t.p.Windows == nil {

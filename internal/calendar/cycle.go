@@ -156,8 +156,8 @@ func daysOf(patterns []pattern, zone *time.Location) (kinds Days) {
 	return kinds
 }
 
-// Turn returns a time in milliseconds in which all days have come that differ, but for leap days of one day of the week. Leap days are up to
-// eight years apart, and any other date is on each day of the week within twelve.
+// Turn returns a time in milliseconds within which all different days occur, except for leap days on one day of the week. Leap days are up
+// to eight years apart, and any other date is on each day of the week within twelve.
 func (d Days) Turn() int64 {
 	const year = 366 * secondsOfDay * 1000
 	switch {
