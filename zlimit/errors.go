@@ -199,9 +199,9 @@ func (e *ExceededError) NeedsTopUp() bool {
 // RetryAfter returns the time after which the request would be admitted if nothing else happened: the first one at which
 // all its limits have enough. It is [Never] when the request is not [ExceededError.Possible], or [ExceededError.NeedsTopUp].
 //
-// If no window ever allows the amount, or the windows of several limits never do at the same minute, the time is [Never],
-// provided that the times of day and the days of the calendar show that. Otherwise it is the wait until the last window
-// that was checked.
+// If no window ever allows the amount, or several limits never have enough at the same time, the time is [Never]. The limits are followed from
+// event to event until all days of the calendar that their windows and resets distinguish have passed, for one year to thirteen. A time that
+// is not found by then, or within 20,000 events, is [Never] as well.
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return Never

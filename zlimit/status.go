@@ -48,8 +48,9 @@ type Status struct {
 	// Carried is what a quota has carried into its period beyond the capacity, in tokens, rounded down: see [Limit.CarryOver].
 	Carried int64
 	// RetryAfter is the time after which the amount is available if nothing else happens. It is 0 if it is available now, and [Never] if
-	// the request asks for more than the limit can hold, or for more than is left of a prepaid limit. The longest RetryAfter of a request's
-	// limits is the time after which they all have enough. For slots it is a second, since no process knows when a holder is done.
+	// the request asks for more than the limit can hold or is found to get, or for more than is left of a prepaid limit. The longest
+	// RetryAfter of a request's limits is the time after which they all have enough. For slots it is a second, since no process knows when a
+	// holder is done.
 	RetryAfter time.Duration
 	// Queue is the time in which the refill pays the debt if nothing else happens. A request that waits gets its tokens
 	// that much later than from an empty bucket. It is 0 without a debt.
@@ -60,7 +61,8 @@ type Status struct {
 	Refusals int64
 }
 
-// Never is the wait of a request for more than a limit can hold, or for more than is left of a prepaid limit. It is the longest duration,
+// Never is the wait of a request for more than a limit can hold, or for more than is left of a prepaid limit, or for which no time is found
+// at which its limits have enough, see [ExceededError.RetryAfter]. It is the longest duration,
 // so a loop that sleeps for it does not spin. All other waits are at least a second shorter.
 const Never time.Duration = math.MaxInt64
 
@@ -91,7 +93,7 @@ func (s Status) Now() Limit {
 }
 
 // Possible reports whether the request can succeed at some time. Its amount, with the part that it leaves to others,
-// must fit the capacity of the limit or of one of its windows. A prepaid limit can be topped up to any amount, see
+// must fit the capacity of the limit or of one of its windows, and RetryAfter is not [Never]. A prepaid limit can be topped up to any amount, see
 // [Status.NeedsTopUp]. Soft and shadow limits refuse none.
 func (s Status) Possible() bool {
 	return s.Limit.Mode != ModeEnforced || s.Limit.isPrepaid() || s.RetryAfter != Never && s.Requested <= s.Limit.most()+s.Granted

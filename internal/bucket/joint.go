@@ -1,5 +1,7 @@
 package bucket
 
+import "math"
+
 // Several limits, of one bucket or of several, may have enough tokens at different times: if windows or grants end, one limit is
 // short again when another has enough. So a search follows all of them.
 
@@ -11,14 +13,28 @@ type Asked struct {
 }
 
 // TogetherAfter returns the time, in milliseconds, until all limits of buckets have enough at the same time, if nothing else
-// happens, given the longest of their waits. It returns Never if there is no such time.
-func TogetherAfter(asked []Asked, now, longest int64) int64 {
+// happens, given the longest of their waits. It returns Never if there is no such time, and whether a top-up of prepaid limits would make one.
+func TogetherAfter(asked []Asked, now, longest int64) (wait int64, needsTopUp bool) {
 	if longest <= 0 || longest >= Never-1 || !wanes(asked, now) {
-		return longest
+		return longest, false
 	}
 	var space [8]track
 	s := jointly(space[:0], asked, now, longest)
-	return s.first()
+	if wait = s.first(); wait != Never {
+		return wait, false
+	}
+	s = jointly(space[:0], asked, now, longest)
+	return Never, s.leavePrepaid() && s.first() != Never
+}
+
+// leavePrepaid leaves prepaid limits out of the search, and reports whether there are any.
+func (s *search) leavePrepaid() (found bool) {
+	for i := range s.tracks {
+		if t := &s.tracks[i]; t.p.Session >= Endless {
+			t.needs, found = func(int64) int64 { return math.MinInt64 }, true
+		}
+	}
+	return found
 }
 
 // jointly returns the search for the time at which all limits of buckets have enough, beginning after a wait.

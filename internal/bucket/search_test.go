@@ -131,7 +131,8 @@ func (r *sought) wait() (longest int64) {
 			longest = max(longest, s.Wait)
 		}
 	}
-	return TogetherAfter(r.asked, r.now, longest)
+	wait, _ := TogetherAfter(r.asked, r.now, longest)
+	return wait
 }
 
 // steps returns how many steps the searches for the wait take.

@@ -107,13 +107,21 @@ func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
 	return reported
 }
 
-// waitTogether extends the longest of the waits for tokens until all limits have enough at the same time.
+// waitTogether extends the longest of the waits for tokens until all limits have enough at the same time. If that takes a top-up, a prepaid
+// limit has the wait.
 func (ju *judge) waitTogether(levels []level, views []view, reported []LevelStatus, now int64) {
-	var longest *bucket.Status
+	var longest, prepaid *bucket.Status
 	for i := range reported {
 		for j := range reported[i].Statuses {
-			if s := &reported[i].Statuses[j]; s.Term == 0 && s.Mode == bucket.Enforced && s.Wait > 0 && (longest == nil || s.Wait > longest.Wait) {
+			s := &reported[i].Statuses[j]
+			if s.Term > 0 || s.Mode != bucket.Enforced {
+				continue
+			}
+			if s.Wait > 0 && (longest == nil || s.Wait > longest.Wait) {
 				longest = s
+			}
+			if s.Session >= bucket.Endless && s.Requested > 0 {
+				prepaid = s
 			}
 		}
 	}
@@ -124,7 +132,11 @@ func (ju *judge) waitTogether(levels []level, views []view, reported []LevelStat
 	for i := range levels {
 		asked[i] = bucket.Asked{Config: &levels[i].limits.Config, Shards: views[i].states, Demand: levels[i].held()}
 	}
-	longest.Wait = bucket.TogetherAfter(asked, now, longest.Wait)
+	wait, needsTopUp := bucket.TogetherAfter(asked, now, longest.Wait)
+	if needsTopUp && prepaid != nil {
+		longest = prepaid
+	}
+	longest.Wait = wait
 }
 
 // statusSpaces are reused: callers keep no statuses.
