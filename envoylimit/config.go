@@ -1,7 +1,6 @@
 package envoylimit
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -57,17 +54,15 @@ type Domain struct {
 	OnUnavailable zlimit.FailurePolicy `yaml:"on_unavailable"`
 }
 
-// Load reads a config from a file of YAML, and the files that it names, relative to its directory. A key that does not exist is an error
-// with its line. The config that it returns passes [Config.Check].
+// Load reads a config from a file of YAML, and the files that it names, relative to its directory. A key that does not exist and a second
+// document are an error with their line. The config that it returns passes [Config.Check].
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	c := &Config{}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err = d.Decode(c); err == nil || errors.Is(err, io.EOF) {
+	if err = decode(text, c); err == nil || errors.Is(err, io.EOF) {
 		err = c.ReadFiles(filepath.Dir(path))
 	}
 	if err == nil {

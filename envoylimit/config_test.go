@@ -26,7 +26,8 @@ func TestWrongFiles(t *testing.T) {
 		{"domain: d\ndescriptors: [{value: v}]", "f.yaml: d: key of descriptor 1 must not be empty"},
 		{"domain: d\ndescriptors: [{key: a, value: b}, {key: a, value: b}]", `f.yaml: d: key "a" with value "b" is given twice`},
 		{"domain: d\ndescriptors: [a]", "line 2: cannot unmarshal"},
-		{"domain: d\n---\ndomain: e", "f.yaml: must have one document"},
+		{"domain: d\n---\ndomain: e", "f.yaml: line 2: there is a second document: it belongs in a file of its own"},
+		{"domain: d\n---\n'", "f.yaml: yaml: line 3: found unexpected end of stream"},
 		{limited("unit: fortnight, requests_per_unit: 1"), `f.yaml: d|k=v: unit must be second, minute, hour, day, week, month or year, got "fortnight"`},
 		{limited("unit: unknown, requests_per_unit: 1"), `got "unknown"`},
 		{limited("unlimited: true, unit: day"), `f.yaml: d|k=v: unit must be left out of an unlimited rate_limit, got "day"`},
@@ -138,6 +139,8 @@ func TestLoad(t *testing.T) {
 		{"file: [x]", "bad.yaml: yaml: unmarshal errors:\n  line 1: field file not found in type envoylimit.Config"},
 		{"files: [none.yaml]", `bad.yaml: files: no file matches "` + filepath.Join(dir, "none.yaml") + `"`},
 		{"files: ['[']", "bad.yaml: files: syntax error in pattern"},
+		{"headers: true\n---\nshadow_mode: true", "bad.yaml: line 2: there is a second document"},
+		{"---\n---\nshadow_mode: true", "bad.yaml: line 2: there is a second document"},
 		{"near_limit: 2", "bad.yaml: near_limit must be from 0 to 1, got 2"},
 	} {
 		if _, err := Load(write("bad.yaml", test.text)); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -1,14 +1,12 @@
 package envoylimit
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -41,19 +39,14 @@ type (
 	}
 )
 
-// parse returns the content of a file. Keys that the form does not have are an error with their line.
+// parse returns the content of a file, as [decode] reads it.
 func (f File) parse() (*fileDomain, error) {
 	var root fileDomain
-	d := yaml.NewDecoder(bytes.NewReader(f.Text))
-	d.KnownFields(true)
-	if err := d.Decode(&root); err != nil {
+	if err := decode(f.Text, &root); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the file is empty")
 		}
 		return nil, fmt.Errorf("%s: %w", f.Name, err)
-	}
-	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: must have one document: a second domain belongs to a file of its own", f.Name)
 	}
 	if root.Domain == "" {
 		return nil, fmt.Errorf("%s: domain must not be empty", f.Name)

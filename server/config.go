@@ -83,7 +83,8 @@ func (c *Config) variables() map[string]*string {
 }
 
 // Load reads a config and the files that it names. The path may be empty, for the defaults. Environment variables replace what the file
-// says: ZLIMITD_STORE, ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP. A key that does not exist is an error with its line.
+// says: ZLIMITD_STORE, ZLIMITD_NAMESPACE, ZLIMITD_GRPC and ZLIMITD_HTTP. A key that does not exist and a second document are an
+// error with their line.
 func Load(path string, env func(string) string) (*Config, error) {
 	c := &Config{}
 	if path != "" {
@@ -117,14 +118,22 @@ func Load(path string, env func(string) string) (*Config, error) {
 	return c, nil
 }
 
-// decode reads the text of a file, strictly.
+// decode reads the text of a file, which may be empty. Keys that do not exist, and a second document, are an error with their line.
 func (c *Config) decode(text []byte) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+	var second yaml.Node
+	err := d.Decode(c)
+	if err == nil {
+		err = d.Decode(&second)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
 		return err
 	}
-	return nil
+	return fmt.Errorf("line %d: there is a second document: it belongs in a file of its own", second.Line)
 }
 
 // fill sets the defaults.

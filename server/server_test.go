@@ -210,6 +210,8 @@ func TestDrain(t *testing.T) {
 func TestLoad(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"stor: x", "line 1: field stor not found"},
+		{"drain: {delay: 1s}\n---\ncallers: [{name: a}]", "z.yaml: line 2: there is a second document: it belongs in a file of its own"},
+		{"store: 'memory:'\n---\n'", "z.yaml: yaml: line 3: found unexpected end of stream"},
 		{"grpc: 0.0.0.0:8081", `grpc: must be an address of the loopback without callers and tls.client_ca, got "0.0.0.0:8081": anybody could use the limits`},
 		{"http: ':8080'", `http: must be an address of the loopback without callers and tls.client_ca, got ":8080"`},
 		{"http: 'localhost'", `http: must be HOST:PORT, got "localhost"`},
