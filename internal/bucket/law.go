@@ -6,13 +6,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// A limit may have other parameters in windows of time. Between two instants there are stretches, each with its parameters.
-// In one of them a balance x becomes min(x + inflow, capacity), and a chain of such steps is one step again. A limit without windows
-// is a chain of one stretch. Windows are a function of the time alone, so that a step done twice does no harm.
+// A limit may have other parameters in windows of time. The time between two instants consists of stretches, each with its parameters. In
+// one stretch a balance x becomes min(x + inflow, capacity), and a chain of such steps has the form of one step. A limit without windows
+// has a chain of one stretch. Windows depend only on the time, so a repeated step does no harm.
 //
 // At one instant the window changes first, and then a quota resets.
 
-// A rule is the parameters of a limit in a stretch, or its own ones with the windows in which others hold.
+// A rule has the parameters of a limit in a stretch, or its own parameters with the windows in which others apply.
 type rule struct {
 	capacity, refill, period int64
 	windows                  *calendar.Windows
@@ -22,7 +22,7 @@ func (l *Limit) rule() rule { return rule{l.Capacity, l.RefillAmount, l.RefillPe
 
 func (p *Params) rule() rule { return rule{p.Capacity, p.RefillAmount, p.RefillPeriod, p.Windows} }
 
-// at returns the parameters that hold at a time, the time from which they hold, and the time at which they end.
+// at returns the parameters that apply at a time, and the beginning and the end of their stretch.
 func (r rule) at(t int64) (now rule, from, to int64) {
 	if r.windows == nil {
 		return r, math.MinInt64, calendar.Never
@@ -39,8 +39,8 @@ func (r rule) as(change *calendar.Change) rule {
 	return r
 }
 
-// each calls a function with the parameters outside of windows, and with the parameters of each window. It leaves out what applies at no
-// minute.
+// each calls a function with the parameters outside of windows, and with the parameters of each window. It skips parameters that never
+// apply.
 func (r rule) each(f func(rule)) {
 	if r.windows == nil {
 		f(r)
@@ -54,7 +54,7 @@ func (r rule) each(f func(rule)) {
 	}
 }
 
-// in returns the parameters in a window, -1 for those outside of all.
+// in returns the parameters in a window; with -1, the parameters outside of all windows.
 func (r rule) in(window int) rule {
 	if window < 0 {
 		return r.as(nil)
@@ -62,27 +62,26 @@ func (r rule) in(window int) rule {
 	return r.as(&r.windows.Changes()[window])
 }
 
-// least returns the smallest capacity that holds at some time.
+// least returns the smallest capacity at any time.
 func (r rule) least() int64 {
 	least := int64(math.MaxInt64)
 	r.each(func(r rule) { least = min(least, r.capacity) })
 	return least
 }
 
-// most returns the largest capacity that holds at some time.
+// most returns the largest capacity at any time.
 func (r rule) most() (most int64) {
 	r.each(func(r rule) { most = max(most, r.capacity) })
 	return most
 }
 
-// mayAdmit reports whether a limit can hold at some time, or by a grant at a time from another one on, what admits a demand.
+// mayAdmit reports whether a limit can ever hold enough to admit a demand, by its capacity or by a grant from now on.
 func (p *Params) mayAdmit(d *Demand, now int64) (holds bool) {
 	p.rule().each(func(r rule) { holds = holds || d.needs(p, r.capacity) <= add(p.beyond(r.capacity), p.grant.at(now)) })
 	return holds
 }
 
-// beyond returns the most that a limit may have without a grant while it has a capacity: with what it carries, or has carried, from period to
-// period.
+// beyond returns the most that a limit may have without a grant, given its capacity: with what it carries, or has carried, into a period.
 func (p *Params) beyond(capacity int64) int64 {
 	if p.divided {
 		return capacity
@@ -90,20 +89,19 @@ func (p *Params) beyond(capacity int64) int64 {
 	return add(capacity, max(p.Carry, p.carried))
 }
 
-// slowest returns the longest time in which that many millitokens flow in, in milliseconds.
+// slowest returns the longest time in which that many millitokens are refilled, in milliseconds.
 func (r rule) slowest(tokens int64) (longest int64) {
 	r.each(func(r rule) { longest = max(longest, timeToRefill(0, uint64(max(tokens, 0)), r.refill, r.period)) })
 	return longest
 }
 
-// capacityAt returns the capacity of the whole bucket that holds at a time.
+// capacityAt returns the capacity of the whole bucket at a time.
 func (r rule) capacityAt(t int64) int64 {
 	now, _, _ := r.at(t)
 	return now.capacity
 }
 
-// over returns the inflow from one time up to another, without regard to the capacity. It is that of a shard, or of
-// the whole bucket for a nil one.
+// over returns the inflow from one time to another, whatever the capacity: of a shard, or of the whole bucket if the shard is nil.
 func (r rule) over(s *State, name string, from, to int64) (sum uint64) {
 	for from < to {
 		now, _, end := r.at(from)
@@ -116,8 +114,7 @@ func (r rule) over(s *State, name string, from, to int64) (sum uint64) {
 	return sum
 }
 
-// within returns the least inflow of a wait that begins at a time. In each stretch that is the least inflow of its
-// length.
+// within returns the least inflow during a wait that begins at a time: in each stretch, the least inflow for its length.
 func (r rule) within(s *State, name string, from, wait int64) (sum uint64) {
 	for until := add(from, wait); from < until; {
 		now, _, end := r.at(from)
@@ -131,10 +128,10 @@ func (r rule) within(s *State, name string, from, wait int64) (sum uint64) {
 	return sum
 }
 
-// maxStretches bounds how far ahead the time is worked out at which a debt is paid.
+// maxStretches bounds how far ahead the payment of a debt is computed.
 const maxStretches = 1000
 
-// after returns the time at which that many more millitokens have flowed into a shard since another time.
+// after returns the time by which that many millitokens have been refilled in a shard since another time.
 func (r rule) after(s *State, name string, from int64, missing uint64) int64 {
 	for range maxStretches {
 		now, _, end := r.at(from)
@@ -156,23 +153,23 @@ func plus(a, b uint64) uint64 {
 	return math.MaxUint64
 }
 
-// A chain is what time makes of a balance: the balance together with the inflow, at most the ceiling.
+// A chain is the effect of time on a balance: the balance plus the inflow, at most the ceiling.
 type chain struct {
 	inflow  uint64
 	ceiling int64
-	renewed bool  // a quota was reset: the balance is the ceiling, at any former balance
-	spent   int64 // taken since of a session that another program began; the ceiling is lower by this
+	renewed bool  // a quota was reset: the balance is the ceiling, whatever it was before
+	spent   int64 // taken since in a session that another program began; the ceiling is lower by this
 	grant   Grant // what is left of a grant at the end
 	carried int64 // into the period of a quota, beyond the capacity
-	exact   bool  // a quota was reset and carries something, or the grant ended, so that the balance afterwards depends on the very one before
-	ended   bool  // a grant ended: the chain is that since then
-	start   int64 // the balance that the limit had then, in place of the one before
+	exact   bool  // a quota that carries was reset, or the grant ended: the new balance depends on the exact former one
+	ended   bool  // a grant ended: the chain begins at its end
+	start   int64 // the balance at that end, which replaces the one before
 }
 
 // of returns the balance after the chain, for a balance before it.
 func (c chain) of(balance int64) int64 { return min(raised(c.from(balance), c.inflow), c.ceiling) }
 
-// from returns the balance from which the chain goes on, for a balance before it.
+// from returns the balance at the beginning of the chain, for a balance before it.
 func (c chain) from(balance int64) int64 {
 	if c.ended {
 		return c.start
@@ -186,11 +183,10 @@ func (c chain) behind(inflow uint64, capacity int64) chain {
 	return c
 }
 
-// fills reports whether the chain brings any balance, from one on, to its ceiling, and flows over by so much. Times
-// before it then do not matter. The balance counts as no more than the least capacity, since a window before may have
-// cut it off.
+// fills reports whether the chain brings every balance from the given one up to its ceiling, and overflows by at least spare. Earlier times
+// then do not matter. The balance counts as no more than the least capacity, since an earlier window may have clamped it.
 func (c chain) fills(balance, least int64, spare uint64) bool {
-	missing := uint64(c.ceiling) - uint64(min(balance, least)) // the ceiling is not below it
+	missing := uint64(c.ceiling) - uint64(min(balance, least)) // no underflow: the ceiling is no lower
 	return c.inflow >= plus(missing, spare)
 }
 
@@ -199,9 +195,9 @@ func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
 	return s.chainTo(l, nil, from, to, spare)
 }
 
-// chainTo returns the effect of the time up to another one on a limit of the item, at the item's parameters. It looks
-// back from the later time, as far as that matters. Shards look as far as they may give each other spare. A limit that is to have
-// parameters then may reset by them.
+// chainTo returns the effect of the time between two instants on a limit of the item, at the item's parameters. It goes back from the later
+// instant as far as that matters. For shards, it goes back further, since they may give each other spare. If the limit gets new parameters,
+// it may reset by these.
 func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain {
 	c, without := chain{ceiling: math.MaxInt64}, int64(-1)
 	if l.Rare != nil {
@@ -253,7 +249,7 @@ func (s *State) chainTo(l *Limit, p *Params, from, to int64, spare uint64) chain
 	return c
 }
 
-// lowest returns the ceiling that no time before another one lowers any more, if nothing flows into the limit.
+// lowest returns the lowest ceiling in the time until the chain, for a limit without inflow.
 func (c *chain) lowest(s *State, l *Limit, r rule, to int64) int64 {
 	if l.RefillAmount > 0 || r.windows == nil {
 		return math.MinInt64
@@ -261,8 +257,8 @@ func (c *chain) lowest(s *State, l *Limit, r rule, to int64) int64 {
 	return add(add(s.share(l.Name, r.least()), c.carried), c.grant.at(to))
 }
 
-// reset begins the chain with the latest reset of a quota up to a time. It returns when the chain begins, and the balance without the grant
-// that the quota then has, -1 if no grant carries over.
+// reset begins the chain at the latest reset of a quota up to a time. It returns when the chain begins, and the quota's balance without the
+// grant at that time, -1 if no grant carries over.
 func (c *chain) reset(s *State, l *Limit, p *Params, from, to int64) (begins, without int64) {
 	c.renewed, begins, without = true, to, -1
 	if l.Windows() != nil || c.grant.Granted != 0 {
@@ -286,8 +282,8 @@ func (c *chain) reset(s *State, l *Limit, p *Params, from, to int64) (begins, wi
 	return begins, without
 }
 
-// starts returns the balance with which a limit begins that an item does not have yet. It is full, except for a part of a limit that the item
-// has: that limit had the tokens so far.
+// starts returns the initial balance of a limit that an item lacks. It is full, except for a share of a limit that the item has: that limit
+// has the tokens of the share so far.
 func (s *State) starts(p *Params, at int64) int64 {
 	if IsPart(p.Name) && s.find(LimitOf(p.Name)) != nil {
 		return 0
@@ -295,8 +291,8 @@ func (s *State) starts(p *Params, at int64) int64 {
 	return s.idle(p, at)
 }
 
-// idle returns the balance of a limit of the item at a time, if it was never taken from. That is the capacity, unless a
-// window has changed it a short time ago. So an expired bucket has the balance that it would have had.
+// idle returns the balance of a limit of the item at a time, if nothing was ever taken from it. That is the capacity, unless a window has
+// changed it recently. So a bucket that is created again after its expiry has the balance that the old one would have had.
 func (s *State) idle(p *Params, at int64) int64 {
 	r := p.rule()
 	if r.windows == nil || p.Times == nil && p.RefillAmount <= 0 {

@@ -1,5 +1,5 @@
-// Package bucket is the arithmetic of token buckets that share one refill stamp: refill, and the decision how a demand
-// is to be written. It is pure: no I/O, no clock, no floating point. Tokens are millitokens, time is epoch milliseconds.
+// Package bucket is the arithmetic of token buckets that share one refill stamp: it computes refill, and decides how a demand is written.
+// It is pure: no I/O, no clock, no floating point. Tokens are millitokens, time is epoch milliseconds.
 package bucket
 
 import "github.com/zlimit/zlimit-go/internal/calendar"
@@ -8,18 +8,18 @@ import "github.com/zlimit/zlimit-go/internal/calendar"
 type Params struct {
 	Name         string
 	Capacity     int64           // most tokens that the bucket holds, millitokens
-	RefillAmount int64           // tokens that flow in per period, millitokens; 0 for a quota
+	RefillAmount int64           // refill per period, millitokens; 0 for a quota
 	RefillPeriod int64           // milliseconds, positive
 	Times        *calendar.Times // of a quota; nil for a limit that refills evenly
 
 	Windows *calendar.Windows // in which other parameters hold; nil for none
 	Session int64             // length of the sessions of a session quota, seconds; 0 for another limit
-	Carry   int64             // most of what is left that a quota carries into its next period, millitokens; 0 for a limit that carries nothing
-	Floors  Floors            // of requests by priority; no part of what items hold
-	Mode    Mode              // what it does with requests that it has no tokens for
-	Whole   Whole             // the configured limit, where this is the rest of it beside parts; no part of what items hold
+	Carry   int64             // the most that a quota carries into its next period, millitokens; 0 for none
+	Floors  Floors            // of requests by priority; not stored in items
+	Mode    Mode              // what happens to requests that it has no tokens for
+	Whole   Whole             // the configured limit, if this is its remainder besides guaranteed shares; not stored in items
 
-	grant   Grant // of all shards together, see [view.granted]; no part of what is configured
+	grant   Grant // of all shards together, see [view.granted]; not configured
 	carried int64 // into the present period, see [view.granted]
 	divided bool  // the bucket is split, so that nothing is carried, see [view.granted]
 }
@@ -29,47 +29,47 @@ type Limit struct {
 	Name         string
 	Tokens       int64 // balance at the refill stamp of the item, millitokens; negative in debt
 	Capacity     int64 // most tokens that the bucket holds, millitokens
-	RefillAmount int64 // tokens that flow in per period, millitokens
+	RefillAmount int64 // refill per period, millitokens
 	RefillPeriod int64 // milliseconds
 	Consumed     int64 // net consumption since creation, millitokens, modulo 2^64
-	Life         int64 // differs from that of a former limit of the name, see oneReset; up to oneReset 0 where another program started the limit
-	Rare         *Rare // what few limits have; nil for a limit without it. Images share it, and nothing changes it
+	Life         int64 // differs from earlier limits of the name, see oneReset; if another program started the limit, 0 below oneReset
+	Rare         *Rare // the parts that few limits have; nil for none. Images share it, and it never changes
 }
 
-// Rare has the parts that few limits have: of limits without an even refill, and of those that others take from. The
-// zero value is that of all other limits.
+// Rare has the parts that few limits have: limits without an even refill, and limits that others take from. All other limits have the zero
+// value.
 type Rare struct {
 	Times   *calendar.Times   // of a quota; nil for a limit that refills evenly
 	Windows *calendar.Windows // in which other parameters hold; nil for none
 
 	Session int64 // length of the sessions of a session quota, seconds; 0 for another limit
 	Since   int64 // when the session began, epoch milliseconds; 0 while none is open
-	Applied int64 // when the session began that the balance is of, epoch milliseconds: earlier than Since where another program began it elsewhere
-	Rolled  int64 // Consumed when another program began the session elsewhere, modulo 2^64
+	Applied int64 // when the session of the balance began, epoch milliseconds; earlier than Since if another program began a session on another shard
+	Rolled  int64 // Consumed when another program began the session on another shard, modulo 2^64
 
-	Began  int64 // when the period of a quota began in which its times were changed, epoch milliseconds; 0 in other periods
-	Turned int64 // when they were changed last
+	Began  int64 // when the present period of a quota began, if its times were changed in it, epoch milliseconds; else 0
+	Turned int64 // when the times were last changed
 
-	Carry   int64 // most of what is left that a quota carries into its next period, millitokens
-	Carried int64 // what was carried into the present one, beyond the capacity
+	Carry   int64 // the most that a quota carries into its next period, millitokens
+	Carried int64 // what was carried into the present period, beyond the capacity
 
-	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
+	Known        int64 // the value of Consumed at the last refill, in a bucket that a mixed fleet writes; else 0
 	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
 	FromNarrower int64 // part of Consumed that requests of narrower resources took, modulo 2^64
 
-	Granted int64 // what operators have granted beyond the capacity, millitokens: the part of this shard
-	Until   int64 // when that ends, epoch milliseconds; 0 for the end of the period of a quota
-	Lacking int64 // what the limit lacks to its capacity then, if no more is used than what was granted, millitokens: the part of this shard
+	Granted int64 // grants of operators beyond the capacity, millitokens: the part of this shard
+	Until   int64 // when the grant ends, epoch milliseconds; 0 for the end of the period of a quota
+	Lacking int64 // how far the limit is then below its capacity, if only the grant is used, millitokens: the part of this shard
 
-	Soft     int64 // of a limit that refuses nothing: until when a request may take the word of the item for it, epoch milliseconds
+	Soft     int64 // of a limit that rejects nothing: the time until which requests may rely on that, epoch milliseconds
 	Shade    int64 // 1 for a shadow limit, 0 for another one
-	Refusals int64 // requests that a shadow limit would have refused so far, modulo 2^64
+	Refusals int64 // requests that a shadow limit would have rejected so far, modulo 2^64
 }
 
 // usual is the [Rare] of limits that have none.
 var usual Rare
 
-// rare returns the rare parts of a limit. It is not to be changed: see [Limit.Change].
+// rare returns the rare parts of a limit, which must not be changed: see [Limit.Change].
 func (l *Limit) rare() *Rare {
 	if l.Rare == nil {
 		return &usual
@@ -77,7 +77,7 @@ func (l *Limit) rare() *Rare {
 	return l.Rare
 }
 
-// Change changes the rare parts of a limit, and of no copy of it.
+// Change changes the rare parts of a limit, but not of its copies.
 func (l *Limit) Change(change func(*Rare)) {
 	next := *l.rare()
 	if change(&next); next == usual {
@@ -168,7 +168,7 @@ func (l *Limit) SetUntil(at int64) { l.Change(func(r *Rare) { r.Until = at }) }
 // SetLacking sets [Rare.Lacking].
 func (l *Limit) SetLacking(tokens int64) { l.Change(func(r *Rare) { r.Lacking = tokens }) }
 
-// SetSession sets [Rare.Session], as an item holds it. So do the others for theirs.
+// SetSession sets [Rare.Session] to the value of an item.
 func (l *Limit) SetSession(seconds int64) { l.Change(func(r *Rare) { r.Session = seconds }) }
 
 // SetSince sets [Rare.Since].
@@ -195,7 +195,7 @@ func (l *Limit) SetFromChildren(count int64) { l.Change(func(r *Rare) { r.FromCh
 // SetFromNarrower sets [Rare.FromNarrower].
 func (l *Limit) SetFromNarrower(count int64) { l.Change(func(r *Rare) { r.FromNarrower = count }) }
 
-// ResetTimes returns the times of a quota in the form in which items hold them, "" for another limit.
+// ResetTimes returns the times of a quota in the form of items, "" for any other limit.
 func (l *Limit) ResetTimes() string {
 	if l.Times() == nil {
 		return ""
@@ -203,15 +203,15 @@ func (l *Limit) ResetTimes() string {
 	return l.Times().Compact()
 }
 
-// SetResetTimes makes the limit a quota with times that an item holds. The zone is another attribute, see [calendar.Times.In].
+// SetResetTimes makes the limit a quota with the times of an item. The zone is a separate attribute, see [calendar.Times.In].
 func (l *Limit) SetResetTimes(compact string) {
 	l.Change(func(r *Rare) { r.Times = calendar.Unplaced(compact) })
 }
 
-// WindowTexts returns the windows in the form in which items hold them, "" for none.
+// WindowTexts returns the windows in the form of items, "" for none.
 func (l *Limit) WindowTexts() string { return l.Windows().Compact() }
 
-// SetWindowTexts gives the limit windows that an item holds. The zone is another attribute.
+// SetWindowTexts sets the windows of an item. The zone is a separate attribute.
 func (l *Limit) SetWindowTexts(compact string) {
 	l.Change(func(r *Rare) { r.Windows = calendar.UnplacedWindows(compact) })
 }

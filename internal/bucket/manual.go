@@ -2,9 +2,9 @@ package bucket
 
 import "slices"
 
-// An operator may fill limits of a bucket manually, at any balance or debt. One transaction fills all shards. Requests that took
-// tokens before may return some later. Those tokens are already part of the new balance, so they are only counted. The life of a
-// limit shows this: a reset adds oneReset to its number. A limit starts with a number below that.
+// An operator may fill limits of a bucket manually, whatever their balance or debt. One transaction fills all shards. Requests that took
+// tokens before may return some later. Those tokens are already part of the full balance, so they are only counted. The life of a limit
+// shows that: a reset adds oneReset to its number, and a limit starts with a number below oneReset.
 
 // oneReset is the addition of a manual reset to a [Limit.Life].
 const oneReset = 1 << 33
@@ -22,10 +22,10 @@ type ManualChange struct {
 type BalanceChange struct {
 	Limit         string
 	Before, After int64 // of all shards, millitokens; Before as the images show it
-	Until         int64 // when what is granted ends, epoch milliseconds; 0 where nothing is, or the period of a quota ends it
+	Until         int64 // when the grant ends, epoch milliseconds; 0 if there is none, or if it ends with the period of a quota
 }
 
-// reports reports whether a change reports the balance of a limit: a limit that changes, or a part of one.
+// reports reports whether the result of a change includes a limit: one that changes, or a share of one.
 func (by *ManualChange) reports(limit string) bool {
 	return slices.Contains(by.Full, limit) || Of(by.Gifts, LimitOf(limit)) > 0
 }
@@ -45,17 +45,17 @@ func (d *Demand) gift(limit string) uint64 {
 }
 
 // Change plans an operator's change of a bucket at a time, as one transaction of all its shards. It also refills the limits that the
-// operator does not change. With even, it divides those, and limits with gifts, evenly over the shards. Full shards could not hold all of
-// their refill: what they lack room for goes to the others, on condition that the balances are as seen. Otherwise that refill is lost.
-// Limits that a shard starts get the given life.
+// operator does not change. With even, it divides these limits, and limits with gifts, evenly over the shards. Refill that full shards
+// cannot hold then goes to the others, on condition that the balances are as seen. Without even, that refill is lost. New limits of a shard
+// get the given life.
 //
 // A limit that another program started has no life, so a refund could not detect the reset. Its item then gets a new generation, which
 // every write requires.
 //
-// It returns an [*EndError] for a gift that cannot end when it should, and an [*OverflowError]. It returns no parts and no error if an
-// item would have too many limits.
+// It returns an [*EndError] for a gift that cannot have the requested end, and an [*OverflowError] if a sum overflows. It returns no parts
+// and no error if an item would have too many limits.
 func (c *Config) Change(shards []*State, by *ManualChange, even bool, life, now int64) (parts []Part, changes []BalanceChange, err error) {
-	if c.HasSessions() || anyGrants(shards) { // sessions and grants end in all of them, or in none
+	if c.HasSessions() || anyGrants(shards) { // sessions and grants must end in all shards, or in none
 		now = together(shards, now, c.restamp)
 	}
 	v := view{c, shards, now}
@@ -77,7 +77,7 @@ func (c *Config) Change(shards []*State, by *ManualChange, even bool, life, now 
 			stamp := c.restamp(s, now)
 			one := c.standing(s, p, latest, stamp, spare)
 			shares[at] = s.capacityOf(one, p, stamp)
-			switch rooms[at] = max(0, sub(shares[at], one.balance)); { // below the capacity of now, whatever the item has been configured with
+			switch rooms[at] = max(0, sub(shares[at], one.balance)); { // below the present capacity, whatever the item is configured with
 			case full:
 				shares[at] = s.idle(p, stamp)
 			case raised:
@@ -139,7 +139,7 @@ func (c *Config) Change(shards []*State, by *ManualChange, even bool, life, now 
 	return parts, changes, nil
 }
 
-// prepaid returns a demand for what an operator grants of prepaid limits. Their session begins with it, so that the grant has a period.
+// prepaid returns a demand on the prepaid limits that an operator grants to. It begins their sessions, so that the grants have a period.
 func (c *Config) prepaid(by *ManualChange) *Demand {
 	d := new(Demand)
 	for i := range c.Params {
@@ -160,7 +160,7 @@ func (by *ManualChange) marks(shards []*State, now int64) (unborn bool, generati
 	return unborn, generation
 }
 
-// restamp returns the stamp of a manual write. It is a new one, so that plans for the former figures fail.
+// restamp returns the new stamp of a manual write, with which plans for the former figures fail.
 func (c *Config) restamp(s *State, now int64) int64 {
 	if c.Leads(s, now) {
 		return now
@@ -168,7 +168,7 @@ func (c *Config) restamp(s *State, now int64) int64 {
 	return max(now, s.RefilledAt+1)
 }
 
-// evenly splits tokens, or a debt, among shards so that each has the same part of its share, except single millitokens.
+// evenly divides tokens, or a debt, among shards so that each has the same part of its share, to the millitoken.
 func evenly(shares []int64, tokens int64) []int64 {
 	if tokens >= 0 {
 		return inProportion(shares, tokens)
@@ -182,8 +182,8 @@ func evenly(shares []int64, tokens int64) []int64 {
 	return parts
 }
 
-// Found plans a bucket that does not exist, with what an operator grants to it at a time. It returns no plan if the bucket stays as it
-// is, which is full. Its errors are as in [Config.Change].
+// Found plans the creation of a bucket with the grants of an operator. It returns no plan if there is nothing to store, since a missing
+// bucket is full. Its errors are as in [Config.Change].
 func (c *Config) Found(by *ManualChange, life, now int64) (plan *Plan, changes []BalanceChange, err error) {
 	part := part{sessions: c.begins(nil, c.prepaid(by), now)}
 	d := Demand{Settles: true, Life: life, beside: &beside{part: &part}}

@@ -15,14 +15,14 @@ func (s *State) Params() (params []Params) {
 	return params
 }
 
-// Own returns the config that keeps an item as it is: its limits, and the expiry factor.
+// Own returns the config that leaves an item unchanged: its limits, and the expiry factor.
 func (s *State) Own() *Config {
 	return &Config{Params: s.Params(), ExpiryFactor: s.expiryFactor(), Bypass: s.Bypass() != 0}
 }
 
-// expiryFactor returns the [Config.ExpiryFactor] that set the time of expiry, 0 for an item that does not expire. It is at
-// least 1, and follows from the refill stamp that was written with the time. The time of expiry is rounded to a second.
-// Where the limits fill up in less, the factor is as rough.
+// expiryFactor returns the [Config.ExpiryFactor] that set the time of expiry, 0 for an item that does not expire. It is at least 1, and
+// follows from the refill stamp that was written with the time. The time of expiry is rounded to a second. If the limits fill up in less
+// than a second, the factor is imprecise.
 func (s *State) expiryFactor() int64 {
 	if s.ExpiresAt <= 0 {
 		return 0
@@ -43,9 +43,8 @@ func (s *State) expiryFactor() int64 {
 	return max(1, (2*kept+expiry.fill-1)/(2*expiry.fill))
 }
 
-// MergesWith reports whether the tokens of two items, the lower one first, may be added up. Both items came from one
-// split, have not split since, and have the same limits. No other client has taken tokens of them or changed their
-// limits. Shards that were siblings before both of them split are not any more.
+// MergesWith reports whether the tokens of two items may be added up. The lower one comes first. Both items must come from one split, must
+// not have split since, and must have the same limits. No other client may have taken their tokens or changed their limits.
 func (s *State) MergesWith(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params(), Bypass: s.Bypass() != 0}

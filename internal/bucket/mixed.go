@@ -2,23 +2,22 @@ package bucket
 
 import "slices"
 
-// A mixed fleet also has clients of another program. Such a client takes tokens without a refill as
-// long as the balance has them, however old the refill stamp is. The item does not show when. A full bucket might
-// therefore be refilled for time in which it was full and held the tokens that they took.
+// A mixed fleet also has clients of another program. Such a client takes tokens without a refill as long as the balance covers them,
+// however old the refill stamp is. The item does not show when it took them. So a refill might include a time in which the bucket was still
+// full.
 //
-// Each refill of this program notes the consumption counted by then, [Limit.Known]. Consumption counted beyond that by
-// the next refill was taken in between. The refill assumes the latest possible time of these takings, the present. The
-// bucket may have been full until then. So the refill lifts the balance to the capacity less these takings, and no
-// higher. Every write of this program is such a refill, so that its own takings are never mistaken for another's.
+// Each refill of this program stores the consumption counted so far, [Limit.Known]. At the next refill, any further consumption was taken
+// in between. The refill assumes that it was taken just now, the latest possible time, and that the bucket was full until then. So it
+// raises the balance to at most the capacity less that consumption. Every write of this program is such a refill, so its own takes are
+// never mistaken for those by others.
 
 // longestStale is the greatest age of a refill stamp, in milliseconds, for a write of this program that leaves the
 // stamp alone. The age is measured in a stream of changes. That is [maxFreshness], plus 5 seconds for differing
 // clocks, plus room for streams with times in seconds.
 const longestStale = 10_000
 
-// TakenBy reports whether a client of another program changed an item into the next one, at a time in epoch
-// milliseconds. Such a change took tokens and left the refill stamp alone, where this program would have refilled the
-// item.
+// TakenBy reports whether a client of another program changed an item into the next one, at a time in epoch milliseconds. Such a change
+// took tokens and left the refill stamp alone, although this program would have refilled the item.
 func (s *State) TakenBy(next *State, at int64) bool {
 	if s.Count() != next.Count() || s.RefilledAt != next.RefilledAt || sub(at, s.RefilledAt) < longestStale {
 		return false
@@ -29,11 +28,10 @@ func (s *State) TakenBy(next *State, at int64) bool {
 	})
 }
 
-// mixed reports whether a mixed fleet writes an item: the config says so, or the item has the notes of a program whose
-// config did.
+// mixed reports whether a mixed fleet writes an item: by the config, or by the notes that a program with such a config has left.
 func (c *Config) mixed(s *State) bool { return c.Mixed || s.noted() }
 
-// noted reports whether an item has notes of the counted consumption.
+// noted reports whether an item stores the counted consumption.
 func (s *State) noted() bool {
 	if s.Shape != nil && s.Shape.plain {
 		return false
@@ -55,7 +53,7 @@ func (s *State) others(l *Limit) int64 {
 	return max(0, min(l.Consumed-l.Known(), sub(s.capacity(l.Name, l.rule(), s.RefilledAt), l.Tokens)))
 }
 
-// taken reports whether other clients took of an item since the last refill of this program.
+// taken reports whether other clients have taken from an item since the last refill of this program.
 func (s *State) taken() bool {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; s.others(l) > 0 {
@@ -65,8 +63,8 @@ func (s *State) taken() bool {
 	return false
 }
 
-// settled is [Plan.balance] for an item that a mixed fleet writes. Its steps ask for the very balance of the image, since
-// other clients take tokens and leave the stamp alone.
+// settled is [Plan.balance] for an item that a mixed fleet writes. Its steps require the exact balance of the image, since other clients
+// take tokens and leave the stamp alone.
 func (p *Plan) settled(s *State, l, is *Limit, params *Params, d *Demand, _, from, now int64) (balance int64, ok bool) {
 	amount, checked := d.asks(l.Name, params.Mode)
 	ch := s.chainTo(l, params, from, now, 0)

@@ -2,22 +2,22 @@ package bucket
 
 import "slices"
 
-// A Mode says what a limit does with requests that it has no tokens for.
+// A Mode states what happens to requests that a limit has no tokens for.
 type Mode uint8
 
 // The modes of limits.
 const (
-	Enforced Mode = iota // refuses them
-	Soft                 // admits them, and is in debt then
-	Shadow               // admits them, counts them as refused, and nothing is taken of it for them
+	Enforced Mode = iota // rejects them
+	Soft                 // admits them, and goes into debt
+	Shadow               // admits them, counts them as rejected, and keeps its balance
 )
 
-// A soft limit is charged without a check. A request that a shadow limit would refuse is counted, and is no demand on the limit: so the limit
-// goes on as if it had refused the request. Package protocol asks the limit first, as one that refuses.
+// A soft limit is charged without a check. A request that a shadow limit would reject is only counted, and takes nothing from it, so the
+// limit continues as if it had rejected the request. Package protocol first evaluates the limit as if it were enforced.
 //
-// An item notes of such a limit that it refuses nothing, until a time within a minute or so: a stamp. A write that leaves the refill stamp
-// alone, and goes beyond the limit, asks for that note. A write with a refill prolongs it where its config is fresh enough. So no process
-// uses an earlier config for longer, and other programs are informed. A bypass is noted in the same way, for the whole item.
+// The item stores, for such a limit, that it rejects nothing until a time about a minute ahead: the stamp of the mode. A write that leaves
+// the refill stamp alone, and exceeds the limit, requires that stamp. An advance prolongs it if its config is fresh enough. So no process
+// uses an earlier config for longer than that, and other programs see the mode. A bypass is stored in the same way, for the whole item.
 
 // Mode returns the mode of a limit of an item.
 func (l *Limit) Mode() Mode {
@@ -31,7 +31,7 @@ func (l *Limit) Mode() Mode {
 	}
 }
 
-// Foreseen returns the demand for which shadow limits are counted alone, since each of them would refuse it.
+// Foreseen returns the demand with the amounts of the given shadow limits only counted, since each of them would reject it.
 func (d *Demand) Foreseen(limits ...string) Demand {
 	return d.counting(func(a *Amount) bool {
 		if !slices.Contains(limits, a.Limit) {
@@ -42,10 +42,10 @@ func (d *Demand) Foreseen(limits ...string) Demand {
 	})
 }
 
-// Bypassing returns the demand of which all amounts are counted alone.
+// Bypassing returns the demand with all amounts only counted.
 func (d *Demand) Bypassing() Demand { return d.counting(func(*Amount) bool { return true }) }
 
-// counting returns the demand with some of its amounts counted alone.
+// counting returns the demand with some of its amounts only counted.
 func (d *Demand) counting(is func(*Amount) bool) Demand {
 	next, rest := *d, *d.rest()
 	next.Amounts = nil
@@ -61,7 +61,7 @@ func (d *Demand) counting(is func(*Amount) bool) Demand {
 	return next
 }
 
-// refusalsOf returns how many requests of a demand a shadow limit would have refused.
+// refusalsOf returns how many requests of a demand a shadow limit would have rejected.
 func refusalsOf(d *Demand, limit string) int64 {
 	for i := range d.rest().counted {
 		if d.rest().counted[i].Limit == limit {
@@ -76,12 +76,12 @@ func (d *Demand) CountsAlike(other *Demand) bool {
 	return slices.EqualFunc(d.rest().counted, other.rest().counted, func(a, b Amount) bool { return a.Limit == b.Limit })
 }
 
-// CountsAny reports whether some amounts of a demand are counted alone.
+// CountsAny reports whether some amounts of a demand are only counted.
 func (c *Config) CountsAny(d *Demand) bool {
 	return c.Bypass || d.beside != nil && len(d.beside.counted) > 0
 }
 
-// Entries returns amounts of a demand together with those that are counted alone, and the lives of the limits of both, as a lease has them.
+// Entries returns the amounts of a demand, including those that are only counted, and the lives of their limits, for a lease.
 func (c *Config) Entries(d *Demand, amounts []Amount, lives []Life) ([]Amount, []Life) {
 	counted := d.rest().counted
 	if !c.CountsAny(d) {
@@ -100,15 +100,15 @@ func (c *Config) Entries(d *Demand, amounts []Amount, lives []Life) ([]Amount, [
 	return all, known
 }
 
-// IsUnowned reports whether amounts of a limit were counted alone, by the lives that a lease has.
+// IsUnowned reports whether the amounts of a limit were only counted, given the lives of a lease.
 func IsUnowned(lives []Life, limit string) bool {
 	return slices.ContainsFunc(lives, func(l Life) bool { return l.Limit == limit && l.Unowned })
 }
 
-// renewal is how long before the end of a stamp a write with a refill prolongs it, in milliseconds.
+// renewal is how long before the end of a mode's stamp an advance prolongs it, in milliseconds.
 const renewal = 30_000
 
-// stampAfter returns the stamp that a write at a time is to leave in place of another one, 0 for none.
+// stampAfter returns the stamp of a mode that a write at a time leaves, given the former one, 0 for none.
 func (c *Config) stampAfter(had, now int64) int64 {
 	if c.MarkUntil > had && had < add(now, renewal) {
 		return c.MarkUntil
@@ -116,7 +116,7 @@ func (c *Config) stampAfter(had, now int64) int64 {
 	return had
 }
 
-// isVouched reports whether the item says at a time of all that the demand goes beyond that it refuses nothing.
+// isVouched reports whether, for every limit that the demand exceeds, the item has a valid stamp that the limit rejects nothing.
 func (d *Demand) isVouched(s *State, c *Config, now int64) bool {
 	if c.Bypass && !d.Settles && s.Bypass() <= now {
 		return false
@@ -133,15 +133,15 @@ func (d *Demand) isVouched(s *State, c *Config, now int64) bool {
 	return true
 }
 
-// pass plans that a write without a refill asks that requests are only counted at a time, if it relies on that.
+// pass plans that a write without a refill requires the stamp of a bypass, if it relies on one.
 func (p *Plan) pass(c *Config, d *Demand, now int64) {
 	if c.Bypass && !d.Settles {
 		p.step(Pass, "", now)
 	}
 }
 
-// regard plans what a write without a refill counts alone of a limit, at a time, and what it asks of a part that it passes, which has the
-// credit beside its balance.
+// regard plans the amounts of a limit that a write without a refill only counts, and the condition on a share that the demand passes over,
+// which has credit in addition to its balance.
 func (p *Plan) regard(l *Limit, d *Demand, credit, now int64) {
 	if counted := Of(d.rest().counted, l.Name); counted != 0 {
 		p.step(Regard, l.Name, counted)
@@ -173,7 +173,7 @@ func (p *Plan) mode(l *Limit, params *Params, c *Config) {
 	l.Change(func(r *Rare) { r.Soft, r.Shade = soft, shade })
 }
 
-// bypass plans the note of an item about a bypass.
+// bypass plans the stamp of a bypass.
 func (p *Plan) bypass(s *State, c *Config) {
 	until := int64(0)
 	if c.Bypass {
