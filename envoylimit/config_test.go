@@ -31,7 +31,19 @@ func TestWrongFiles(t *testing.T) {
 		{limited("unit: fortnight, requests_per_unit: 1"), `f.yaml: d|k=v: unit must be second, minute, hour, day, week, month or year, got "fortnight"`},
 		{limited("unit: unknown, requests_per_unit: 1"), `got "unknown"`},
 		{limited("unlimited: true, unit: day"), `f.yaml: d|k=v: unit must be left out of an unlimited rate_limit, got "day"`},
-		{limited("unit: day, requests_per_unit: -1"), "line 5: cannot unmarshal"},
+		{limited("unit: day, requests_per_unit: -1"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "-1"`},
+		{limited("unit: day, requests_per_unit: 1.5"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "1.5"`},
+		{limited("unit: day, requests_per_unit: 0.5"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "0.5"`},
+		{limited("unit: day, requests_per_unit: 1e3"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "1e3"`},
+		{limited("unit: day, requests_per_unit: null"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "null"`},
+		{limited("unit: day, requests_per_unit: "), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got ""`},
+		{limited("unit: day, requests_per_unit: ''"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got ""`},
+		{limited("unit: day, requests_per_unit: '5'"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "5"`},
+		{limited("unit: day, requests_per_unit: 4294967296"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "4294967296"`},
+		{limited("unit: day, requests_per_unit: true"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got "true"`},
+		{limited("unit: day, requests_per_unit: [1]"), `f.yaml: d|k=v: requests_per_unit must be a whole number from 0 to 4294967295, got ""`},
+		{limited("unit: day"), "f.yaml: d|k=v: requests_per_unit must be given: 0 rejects everything"},
+		{limited("unlimited: true, requests_per_unit: 1.5"), `whole number from 0 to 4294967295, got "1.5"`},
 		{limited("unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]"), `replaces must name other limits, got "n"`},
 		{limited("unit: day, requests_per_unit: 1, replaces: [{name: ''}]"), `replaces must name other limits, got ""`},
 		{"domain: d\ndescriptors: [{key: k, value: !!binary Kv8=, rate_limit: {unit: day, requests_per_unit: 1}}]", "value: error parsing regexp: invalid UTF-8"},
@@ -40,6 +52,25 @@ func TestWrongFiles(t *testing.T) {
 		c := Config{Files: []File{{Name: "f.yaml", Text: []byte(test.text)}}}
 		if err := c.Check(); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("Check of %q = %v, want %q", test.text, err, test.want)
+		}
+	}
+}
+
+// TestRequestsPerUnit reads whole numbers as YAML has them, and leaves the number of an unlimited limit out.
+func TestRequestsPerUnit(t *testing.T) {
+	for text, want := range map[string]limit{
+		"unit: day, requests_per_unit: 0":                             {},
+		"unit: day, requests_per_unit: 1_000":                         {perUnit: 1000},
+		"unit: day, requests_per_unit: 4294967295":                    {perUnit: math.MaxUint32},
+		"unit: day, name: &n 7, requests_per_unit: *n":                {perUnit: 7},
+		"<<: {requests_per_unit: 8}, unit: day, replaces: []":         {perUnit: 8},
+		"unlimited: true":                                             {unlimited: true},
+		"<<: {requests_per_unit: 8}, unit: day, requests_per_unit: 9": {perUnit: 9},
+	} {
+		c := Config{Files: []File{{Name: "f.yaml", Text: []byte("domain: d\ndescriptors: [{key: k, rate_limit: {" + text + "}}]")}}}
+		table := check.Call(c.table()).Must(t, "table()")
+		if got := table.domains["d"].root.children["k"].limit; got.perUnit != want.perUnit || got.unlimited != want.unlimited {
+			t.Errorf("%s = %d of %+v, want %d", text, got.perUnit, got, want.perUnit)
 		}
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -29,10 +31,10 @@ type (
 		Metadata       map[string]any   `yaml:"metadata"`
 	}
 	fileLimit struct {
-		RequestsPerUnit uint32 `yaml:"requests_per_unit"`
-		Unit            string `yaml:"unit"`
-		Unlimited       bool   `yaml:"unlimited"`
-		Name            string `yaml:"name"`
+		RequestsPerUnit yaml.Node `yaml:"requests_per_unit"` // decoding would cut fractions off, and make null 0
+		Unit            string    `yaml:"unit"`
+		Unlimited       bool      `yaml:"unlimited"`
+		Name            string    `yaml:"name"`
 		Replaces        []struct {
 			Name string `yaml:"name"`
 		} `yaml:"replaces"`
@@ -100,14 +102,37 @@ func (n *node) load(f *File, at path, descriptors []fileDescriptor, w Windows) e
 	return nil
 }
 
+// requests returns the number of requests per unit. Without one, a limit must be unlimited.
+func (r *fileLimit) requests() (uint32, error) {
+	given := &r.RequestsPerUnit
+	for given.Kind == yaml.AliasNode {
+		given = given.Alias
+	}
+	if given.IsZero() && r.Unlimited {
+		return 0, nil
+	}
+	if given.IsZero() {
+		return 0, errors.New("requests_per_unit must be given: 0 rejects everything")
+	}
+	var n uint32
+	if given.ShortTag() != "!!int" || given.Decode(&n) != nil {
+		return 0, fmt.Errorf("requests_per_unit must be a whole number from 0 to %d, got %q", uint32(math.MaxUint32), given.Value)
+	}
+	return n, nil
+}
+
 // limit returns the limit of a descriptor, nil for one that has none.
 func (d *fileDescriptor) limit(at path, w Windows) (*limit, error) {
 	if d.RateLimit == nil {
 		return nil, nil
 	}
 	r := d.RateLimit
+	perUnit, err := r.requests()
+	if err != nil {
+		return nil, err
+	}
 	l := &limit{
-		path: at.String(), resource: at.resource(), name: r.Name, perUnit: r.RequestsPerUnit,
+		path: at.String(), resource: at.resource(), name: r.Name, perUnit: perUnit,
 		unlimited: r.Unlimited, shadow: d.ShadowMode, quota: d.QuotaMode, metadata: d.Metadata,
 	}
 	unit := pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(r.Unit)])
