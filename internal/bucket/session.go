@@ -2,20 +2,21 @@ package bucket
 
 import "math"
 
-// A session quota does not refill. Its session begins with the first request that takes of it, and ends a fixed time
-// later. While no session is open, the quota is full, at any balance. The item notes a time in the past then,
-// [State.ValidUntil], so that each write moves the stamp. The first one that takes opens the session.
+// A session quota does not refill. Its session begins with the first request that takes from it, and ends a fixed time later. While no
+// session is open, the quota is full, whatever its balance. [State.ValidUntil] is then a time in the past, so that each write moves the
+// stamp. The first write that takes tokens opens the session.
 //
-// The shards of a bucket open a session together, in one transaction, and it begins on all of them at one time. Each of them ends it
-// with its own next write.
+// The shards of a bucket open a session together, in one transaction, with the same beginning. Each of them ends it with its own next
+// write.
 
-// closed is the [State.ValidUntil] of an item of which a session is not open: it is past for every clock.
+// closed is the [State.ValidUntil] of an item with a session quota that has no open session. It is in the past for every clock.
 const closed = 1
 
-// Endless is the length of the one session of a prepaid limit, in seconds: it never ends. To other programs it is the longest one.
+// Endless is the length of the only session of a prepaid limit, in seconds. It never ends. For other programs it is the longest session.
 const Endless = 1_000_000_000
 
-// sessionEnd returns when a session of a length in seconds ends, Never for that of a prepaid limit, and 0 for one that is not open.
+// sessionEnd returns when a session ends, given its beginning and its length in seconds: Never for a prepaid limit, and 0 if it is not
+// open.
 func sessionEnd(since, session int64) int64 {
 	if session <= 0 || since <= 0 {
 		return 0
@@ -29,7 +30,7 @@ func sessionEnd(since, session int64) int64 {
 // ends returns when the session of a limit ends, 0 if none is open.
 func (l *Limit) ends() int64 { return sessionEnd(l.Since(), l.Session()) }
 
-// isClosed reports whether a session quota has no session that is open at a time.
+// isClosed reports whether a session quota has no open session at a time.
 func (l *Limit) isClosed(at int64) bool { return l.Session() > 0 && l.ends() <= at }
 
 // isRolled reports whether another program has begun the session on another shard. The balance then follows from the
@@ -42,20 +43,20 @@ func (s *State) isRolled(l *Limit) bool {
 	return l.Session() > 0 && l.Since() > applied
 }
 
-// isOver reports whether a limit that is to have parameters has no session then that is open at a time. A session that has ended by its
-// former length is over. A limit that becomes a session quota has none, unless it becomes a prepaid one: that goes on with its balance.
+// isOver reports whether a limit that gets new parameters has no open session at a time. A session that has ended by its former length is
+// over. A limit that becomes a session quota has no session, unless it becomes prepaid: then it continues with its balance.
 func (l *Limit) isOver(p *Params, at int64) bool {
 	return l.isClosed(at) || p.Session > 0 && !l.becomesPrepaid(p) && sessionEnd(l.Since(), p.Session) <= at
 }
 
-// becomesPrepaid reports whether a limit that is to have parameters becomes a prepaid one, and was no session quota. Its session begins with the
-// write that makes it so.
+// becomesPrepaid reports whether new parameters make a limit prepaid that was no session quota. Its session begins with the write that sets
+// them.
 func (l *Limit) becomesPrepaid(p *Params) bool { return p.Session >= Endless && l.Session() == 0 }
 
 // isQuota reports whether a limit resets at times, and does not refill in between.
 func (p *Params) isQuota() bool { return p.Times != nil || p.Session > 0 }
 
-// isOtherKind reports whether a limit that is to have parameters becomes one of another kind: one that refills, a quota, or a session quota.
+// isOtherKind reports whether new parameters change the kind of a limit: a limit that refills, a quota, or a session quota.
 func (l *Limit) isOtherKind(p *Params) bool {
 	return (l.Times() != nil) != (p.Times != nil) || (l.Session() > 0) != (p.Session > 0)
 }
@@ -63,8 +64,7 @@ func (l *Limit) isOtherKind(p *Params) bool {
 // isQuota is [Params.isQuota].
 func (l *Limit) isQuota() bool { return l.Times() != nil || l.Session() > 0 }
 
-// renewsAfter returns when a quota of shards resets for the first time after another time, or Never. A session
-// that is not open has no such time.
+// renewsAfter returns when a quota of shards first resets after a time, or Never. A session that is not open has no such time.
 func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 	if p.Times != nil {
 		return p.Times.Next(at)
@@ -80,7 +80,7 @@ func (p *Params) renewsAfter(shards []*State, at int64) int64 {
 	return next
 }
 
-// Opens reports whether a demand takes of a session quota that is not open in one of the shards.
+// Opens reports whether a demand takes from a session quota that has no open session in one of the shards.
 func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
 	now = effectiveNow(shards, now)
 	for i := range c.Params {
@@ -97,7 +97,7 @@ func (c *Config) Opens(shards []*State, d *Demand, now int64) bool {
 	return false
 }
 
-// HasSessions reports whether one of the limits is a session quota.
+// HasSessions reports whether any limit is a session quota.
 func (c *Config) HasSessions() bool {
 	for i := range c.Params {
 		if c.Params[i].Session > 0 {
@@ -107,9 +107,9 @@ func (c *Config) HasSessions() bool {
 	return false
 }
 
-// together returns the time at which shards with session quotas change in one transaction: the latest of their stamps.
-// With stamps of their own, a slow clock would open again a session that has ended elsewhere. A stamp that is too far
-// ahead for the time may not be so for a later one.
+// together returns the time at which shards with session quotas change in one transaction: the latest of their stamps. With separate
+// stamps, a slow clock would reopen a session that has ended on another shard. A stamp that is too far ahead of the time may not be too far
+// ahead of a later one.
 func together(shards []*State, now int64, stamp func(*State, int64) int64) int64 {
 	for {
 		latest := int64(math.MinInt64)
@@ -131,8 +131,8 @@ func (c *Config) opening(opens bool) func(*State, int64) int64 {
 	return c.stamp
 }
 
-// begins returns the beginnings of the sessions that a transaction of shards at a time opens, for the limits of a
-// demand. A session open in one of them is that of the others, too.
+// begins returns the beginnings of the sessions that a transaction of shards opens, for the limits of a demand. If a session is open in one
+// shard, the others join it.
 func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amount) {
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -153,8 +153,8 @@ func (c *Config) begins(shards []*State, d *Demand, now int64) (sessions []Amoun
 	return sessions
 }
 
-// session puts a limit into the session in which an advance leaves it, given the limit as it was, nil for one missing in the item. It
-// returns when the session began that is open then, 0 for none.
+// session sets the session of a limit as an advance leaves it, given the former limit, nil if the item lacked it. It returns when the open
+// session began, 0 for none.
 func (p *Plan) session(_ *State, l, is *Limit, params *Params, d *Demand) (since int64) {
 	if params.Session <= 0 {
 		return 0
@@ -183,7 +183,7 @@ func (l *Limit) begin(since int64) {
 	}
 }
 
-// begins returns when a session begins that the demand opens at a time, 0 where it opens none.
+// begins returns the beginning of the session that the demand opens at a time, 0 if it opens none.
 func (d *Demand) begins(limit string, now int64) int64 {
 	if part := d.rest().part; part != nil {
 		if since := Of(part.sessions, limit); since > 0 {
@@ -196,7 +196,7 @@ func (d *Demand) begins(limit string, now int64) int64 {
 	return 0
 }
 
-// keepSession leaves the session of a limit as a write at a time without an amount leaves it.
+// keepSession sets the session of a limit as a write without an amount leaves it.
 func (l *Limit) keepSession(s *State, at int64) {
 	switch {
 	case l.Session() <= 0 || l.Since() <= 0:
@@ -207,8 +207,8 @@ func (l *Limit) keepSession(s *State, at int64) {
 	}
 }
 
-// isSessionOf reports whether a session quota is in the same session in two items, as their images show it. The open sessions of a prepaid limit
-// are one, which shards may have begun one by one when the limit became prepaid.
+// isSessionOf reports whether a session quota is in the same session in two items, as their images show it. All open sessions of a prepaid
+// limit count as the same one, since shards may have begun them one by one when the limit became prepaid.
 func (s *State) isSessionOf(l *Limit, other *State, theirs *Limit) bool {
 	if l.Session() <= 0 || theirs == nil {
 		return true

@@ -2,10 +2,10 @@ package bucket
 
 import "sync/atomic"
 
-// A Shape is what the images of an item have in common while its limits keep their names and parameters. What follows from those is
-// worked out once, and not for each request. It is safe for concurrent use.
+// A Shape has what the images of an item share while its limits keep their names and parameters. What follows from these is computed once,
+// instead of for each request. It is safe for concurrent use.
 type Shape struct {
-	units   int                    // the place of [WriteUnits] among the limits, negative without it
+	units   int                    // the index of [WriteUnits] among the limits; negative if there is none
 	plain   bool                   // no limit has rare parts
 	matches atomic.Pointer[Config] // the config that the limits were last found to match
 }
@@ -21,7 +21,7 @@ func NewShape(names []string, plain bool) *Shape {
 	return s
 }
 
-// IsLike reports whether a limit has the parameters and the life of another one of its name.
+// IsLike reports whether a limit has the parameters and the life of another limit of the same name.
 func (l *Limit) IsLike(other *Limit) bool {
 	if l.Capacity != other.Capacity || l.RefillAmount != other.RefillAmount || l.RefillPeriod != other.RefillPeriod || l.Life != other.Life {
 		return false
@@ -33,8 +33,8 @@ func (l *Limit) IsLike(other *Limit) bool {
 	return is.Times == was.Times && is.Windows == was.Windows && is.Session == was.Session && is.Carry == was.Carry && l.Mode() == other.Mode()
 }
 
-// EvenShape returns the shape of an image whose limits all refill evenly, without grants that end, so that their lives follow from it; nil for
-// another one.
+// EvenShape returns the shape of an image if lives follow from it: all limits refill evenly, and have no grants that end. Otherwise it
+// returns nil.
 func (s *State) EvenShape() *Shape {
 	if s.Shape == nil || !s.Shape.plain || s.ValidUntil != 0 {
 		return nil
@@ -42,12 +42,12 @@ func (s *State) EvenShape() *Shape {
 	return s.Shape
 }
 
-// isPlain reports whether an item is known to have nothing but token buckets that refill evenly, and no notes.
+// isPlain reports whether an item is known to have only token buckets that refill evenly, and no notes.
 func (s *State) isPlain() bool {
 	return s.Shape != nil && s.Shape.plain && s.Notes == nil && s.ValidUntil == 0 && !s.Changed
 }
 
-// isPlain reports whether a demand takes amounts of one request of the entity itself, which does not wait, and nothing else.
+// isPlain reports whether a demand only takes the amounts of one request of the entity itself, without a wait.
 func (d *Demand) isPlain() bool {
 	if d.beside != nil || d.Unchecked || d.Settles || d.Wait > 0 || d.Priority != "" {
 		return false
@@ -60,8 +60,8 @@ func (d *Demand) isPlain() bool {
 	return true
 }
 
-// spendPlain is [Plan.spend] with a fresh stamp, for a plain item and a plain demand: the same steps, without a look at what neither has.
-// It returns false if the stamp has to move, or if the general case has to decide.
+// spendPlain is [Plan.spend] with a fresh stamp, for a plain item and a plain demand. It plans the same steps, without checks for what
+// neither has. It returns false if the stamp must move, or if the general case must decide.
 func (p *Plan) spendPlain(s *State, c *Config, d *Demand, now int64) bool {
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)

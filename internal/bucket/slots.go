@@ -5,31 +5,30 @@ import (
 	"strings"
 )
 
-// Slots are an item's counters of a limit that bounds the holders at work: free slots, and held ones. A holder that
-// stops renewing loses its slots. Time is cut into epochs of the length of a term. A held slot counts by the parity of
-// the last epoch in which its holder wrote. When an epoch begins, the counter of its parity is of holders who last
-// renewed two epochs before. It is set to nothing, and those slots are free.
+// Slots are an item's counters of a limit on concurrent holders: free slots and held slots. A holder that stops renewing loses its slots.
+// Time is divided into epochs of one term each. A held slot counts by the parity of the last epoch in which its holder wrote. When an epoch
+// begins, the counter of its parity has the holders that last renewed two epochs before. It is set to zero, and those slots become free.
 //
-// Free + Even + Odd is Capacity, always. A counter may be below zero for an epoch: after a write that moved slots and
-// lost its reply, they are moved twice.
+// Free + Even + Odd is always Capacity. A counter may be below zero for an epoch: if the reply to a write that moves slots is lost, they
+// are moved twice.
 type Slots struct {
 	Name     string
 	Free     int64 // not held; negative after the number was lowered
 	Even     int64 // slots whose holders last renewed in an even epoch
 	Odd      int64 // and in an odd one
 	Capacity int64 // slots there are
-	Epoch    int64 // the present one as far as the item knows; it only rises
+	Epoch    int64 // the latest epoch that the item knows; it only rises
 	Term     int64 // length of an epoch, milliseconds
 	Fence    int64 // fencing number of the last slots that were taken
-	Enrolled int64 // when these counters began, epoch milliseconds: an item that was deleted and created again has others
+	Enrolled int64 // when these counters began, epoch milliseconds; an item that was created again has another value
 
-	// Free slots that are kept for a process which waits for them; see [Slots.KeptAt].
+	// Free slots that are kept for a waiting process; see [Slots.KeptAt].
 	Claimed      int64 // slots; 0 for none
 	Claimant     int64 // a number of the process
 	ClaimedUntil int64 // until when they are kept, epoch milliseconds
 }
 
-// KeptAt returns the free slots that are kept at a time for another process, which waits for them.
+// KeptAt returns the free slots that are kept at a time for another, waiting process.
 func (s *Slots) KeptAt(now int64) int64 {
 	if now >= s.ClaimedUntil {
 		return 0
@@ -45,7 +44,7 @@ func (s *Slots) IsClaimedBy(claimant, now int64) bool {
 	return s.Claimant == claimant && s.IsClaimed(now)
 }
 
-// Slot is one slot as an amount, which is in millitokens otherwise.
+// Slot is one slot as an amount. Other amounts are in millitokens.
 const Slot = 1000
 
 // IsEmpty reports whether no limits are configured.
@@ -59,16 +58,17 @@ type SlotParams struct {
 }
 
 const (
-	// earlyTermPart is the part of a term by which a holder gives up early: the clocks of two processes differ by as much at most.
+	// earlyTermPart is the part of a term by which a holder gives up early. The clocks of two processes must not differ by more.
 	earlyTermPart = 5
-	// slotLifeTerms is how many terms an item outlives a write of its slots. A holder is lost within two terms of its last one, by its clock.
+	// slotLifeTerms is the number of terms by which an item outlives a write of its slots. A holder is lost within two terms of its last
+	// write, by its own clock.
 	slotLifeTerms = 4
 )
 
-// SlotClockError is the part of a term that a clock may be wrong by: the clocks of two processes then differ by earlyTermPart at most.
+// SlotClockError bounds the error of a clock, as a part of a term. The clocks of two processes then differ by at most earlyTermPart.
 const SlotClockError = 2 * earlyTermPart
 
-// outlives returns how long an item is kept at least after a write, in milliseconds.
+// outlives returns the least time for which an item is kept after a write, in milliseconds.
 func (s *Slots) outlives() int64 { return mul(max(s.Term, 0), slotLifeTerms) }
 
 func (p *SlotParams) outlives() int64 { return mul(p.Term, slotLifeTerms) }
@@ -84,7 +84,7 @@ func mul(a, b int64) int64 {
 // maxDuration is longer than everything that is measured here, and can be added to a time.
 const maxDuration = 1 << 60
 
-// FindSlots returns the slots of a limit, nil when the item has none.
+// FindSlots returns the slots of a limit, nil if the item has none.
 func (s *State) FindSlots(name string) *Slots {
 	slots := s.Slots()
 	for i := range slots {
@@ -95,7 +95,7 @@ func (s *State) FindSlots(name string) *Slots {
 	return nil
 }
 
-// FindSlots returns the parameters of the slots of a limit, nil when none are configured.
+// FindSlots returns the parameters of the slots of a limit, nil if none are configured.
 func (c *Config) FindSlots(name string) *SlotParams {
 	for i := range c.Slots {
 		if c.Slots[i].Name == name {
@@ -105,8 +105,8 @@ func (c *Config) FindSlots(name string) *SlotParams {
 	return nil
 }
 
-// SlotsUntil returns the time of expiry, in epoch seconds, for an item with these slots after a write at a time, in
-// epoch milliseconds. It returns false where the present one will do, or the item does not expire.
+// SlotsUntil returns the time of expiry, in epoch seconds, for an item with these slots after a write at a time, in epoch milliseconds. It
+// returns false if the present time of expiry suffices, or if the item does not expire.
 func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 	if s.ExpiresAt <= 0 {
 		return 0, false
@@ -116,7 +116,7 @@ func (s *State) SlotsUntil(now int64) (expiry int64, prolongs bool) {
 		least = max(least, s.Slots()[i].outlives())
 	}
 	if expiry = min(seconds(add(now, least))+1, maxExpiry); s.ExpiresAt >= expiry-least/(slotLifeTerms*1000) {
-		return 0, false // not more than once a term
+		return 0, false // at most once a term
 	}
 	return expiry, true
 }
@@ -132,10 +132,10 @@ func (p *SlotParams) Enrol(held, takers, now int64) Slots {
 	return s
 }
 
-// Holders returns among how many callers the slots of a demand are divided.
+// Holders returns the number of callers among which the slots of a demand are divided.
 func (d *Demand) Holders() int64 { return max(d.rest().takers, 1) }
 
-// Slots returns what the write takes of slots beside the amounts, in slots; nil for none.
+// Slots returns the slots that the write takes in addition to the amounts, nil for none.
 func (d *Demand) Slots() []Amount { return d.rest().slots }
 
 // TakingSlots returns the demand with other slots, nil for none.
@@ -149,7 +149,7 @@ func (d *Demand) TakingSlots(slots []Amount) Demand {
 	return next
 }
 
-// SlotsAlone returns the demand for the slots, and nothing else.
+// SlotsAlone returns the demand for only the slots.
 func (d *Demand) SlotsAlone() Demand {
 	return Demand{Life: d.Life, beside: &beside{slots: d.Slots(), takers: d.rest().takers, each: d.rest().each}}
 }
@@ -162,7 +162,7 @@ func (d *Demand) SlotsOfEach() [][]Amount {
 	return [][]Amount{d.Slots()}
 }
 
-// prolongs reports whether an item has to be kept for longer for the slots of a demand.
+// prolongs reports whether an item must be kept longer for the slots of a demand.
 func (d *Demand) prolongs(s *State, now int64) bool {
 	if len(d.Slots()) == 0 {
 		return false
@@ -171,8 +171,8 @@ func (d *Demand) prolongs(s *State, now int64) bool {
 	return prolongs
 }
 
-// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false if fewer are free, except slots that are
-// kept for another process.
+// holdSlots plans to take the slots of a demand in the present epoch of the item. It returns false if too few are free, not counting slots
+// that are kept for another process.
 func (p *Plan) holdSlots(s *State, d *Demand, now int64) bool {
 	for i := range d.Slots() {
 		of := s.FindSlots(d.Slots()[i].Limit)
@@ -184,8 +184,8 @@ func (p *Plan) holdSlots(s *State, d *Demand, now int64) bool {
 	return true
 }
 
-// EnrolSlots gives a new item its slots. The demand immediately holds some of them, at a time by the clock of slots. It returns false
-// where there are fewer.
+// EnrolSlots adds slots to a new item, at a time by the clock of slots. The demand immediately holds some of them. It returns false if
+// there are too few.
 func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 	for i := range d.Slots() {
 		of := c.FindSlots(d.Slots()[i].Limit)
@@ -197,8 +197,7 @@ func (p *Plan) EnrolSlots(c *Config, d *Demand, now int64) bool {
 	return true
 }
 
-// CoversSlots reports whether the requested slots are free at a time in the items of a bucket. It counts those that the next write
-// frees.
+// CoversSlots reports whether the requested slots are free at a time in the items of a bucket. It includes slots that the next write frees.
 func (c *Config) CoversSlots(shards []*State, asked []Amount, now int64) bool {
 	for i := range asked {
 		p := c.FindSlots(asked[i].Limit)
@@ -209,7 +208,7 @@ func (c *Config) CoversSlots(shards []*State, asked []Amount, now int64) bool {
 	return true
 }
 
-// freeIn returns how many slots are free in the items of a bucket at a time, with the configured number of them.
+// freeIn returns the number of free slots in the items of a bucket at a time, given the configured number of slots.
 func (p *SlotParams) freeIn(shards []*State, now int64) int64 {
 	free := p.Slots
 	for _, s := range shards {
@@ -220,7 +219,7 @@ func (p *SlotParams) freeIn(shards []*State, now int64) int64 {
 	return free
 }
 
-// keptIn returns how many slots are kept in the items of a bucket at a time for a process that waits for them.
+// keptIn returns the number of slots in the items of a bucket that are kept at a time for a waiting process.
 func (p *SlotParams) keptIn(shards []*State, now int64) (kept int64) {
 	for _, s := range shards {
 		if of := s.FindSlots(p.Name); of != nil {
@@ -230,7 +229,7 @@ func (p *SlotParams) keptIn(shards []*State, now int64) (kept int64) {
 	return kept
 }
 
-// KeepSlots makes a status of slots keep more of them for a caller that waits.
+// KeepSlots makes a status of slots show that more of them are kept for a waiting caller.
 func (s *Status) KeepSlots(slots int64) {
 	s.Kept += mul(slots, Slot)
 	if s.Requested > 0 && s.Requested > s.Available-s.Kept {
@@ -238,7 +237,7 @@ func (s *Status) KeepSlots(slots int64) {
 	}
 }
 
-// free returns how many slots are free of each limit that demands ask for.
+// free returns the number of free slots of each limit in the demands.
 func (c *Config) free(shards []*State, demands []*Demand, now int64) (free []Amount) {
 	if !slices.ContainsFunc(demands, func(d *Demand) bool { return len(d.Slots()) > 0 }) {
 		return nil
@@ -255,7 +254,7 @@ func (c *Config) free(shards []*State, demands []*Demand, now int64) (free []Amo
 	return free
 }
 
-// GiveSlotsBack plans to give slots back beside what the plan writes, whose holder last renewed in an epoch.
+// GiveSlotsBack adds the release of slots to a plan, given the epoch in which their holder last renewed.
 func (p *Plan) GiveSlotsBack(limit string, slots, epoch, enrolled int64) {
 	p.step(GiveSlots, limit, slots, epoch, enrolled)
 }
@@ -268,10 +267,9 @@ func (s *Slots) counter(epoch int64) *int64 {
 	return &s.Odd
 }
 
-// Opens returns the epoch that is to be begun at a time, false where the present one is known to the item. After a
-// pause of more than an epoch both counters are of lost holders. The older one is set to nothing first, and the other
-// one after that: a counter below zero has its part in the newer one. So it is also where no slot is held as last seen: a
-// late beat may have moved one since.
+// Opens returns the epoch that must be begun at a time, false if the item already has the present epoch. After a pause of more than an
+// epoch, both counters belong to lost holders. The older one is emptied first, and then the other one, since a counter below zero is
+// balanced by the newer one. The same order applies if no slot was held as last seen: a late beat may have moved one since.
 func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
 	own := now / s.Term
 	switch {
@@ -284,20 +282,20 @@ func (s *Slots) Opens(now int64) (epoch int64, ok bool) {
 	}
 }
 
-// Strays reports whether the item's epoch is too far ahead of a time: no clock as right as slots need has begun it.
+// Strays reports whether the item's epoch is too far ahead of a time: no clock that is accurate enough for slots has begun it.
 func (s *Slots) Strays(now int64) bool { return mul(s.Epoch, s.Term) > add(now, s.Term/earlyTermPart) }
 
-// Ends returns when a holder is lost that last renewed in an epoch, in epoch milliseconds by its own clock. By its
-// clock, a process begins the epoch that frees the slots later than that.
+// Ends returns when a holder that last renewed in an epoch is lost, in epoch milliseconds by its own clock. The epoch that frees its slots
+// begins later, by the clock of any process.
 func (s *Slots) Ends(epoch int64) int64 { return mul(epoch+2, s.Term) - s.Term/earlyTermPart }
 
-// Lapsed reports whether the slots of a holder are free by now. The holder last wrote in an epoch, and the counters
-// began at a time.
+// Lapsed reports whether the slots of a holder have become free, given the epoch in which it last wrote, and when its counters began.
 func (s *Slots) Lapsed(epoch, enrolled int64) bool {
 	return s.Enrolled != enrolled || s.Epoch >= epoch+2
 }
 
-// FreeAt returns the free slots at a time, including those that the next write frees, and without those kept for another process.
+// FreeAt returns the free slots at a time. It includes slots that the next write frees, and excludes slots that are kept for another
+// process.
 func (s *Slots) FreeAt(now int64) int64 {
 	if s.Term <= 0 {
 		return s.Free
@@ -315,14 +313,14 @@ func (s *Slots) FreeAt(now int64) int64 {
 // Fits reports whether slots are as configured.
 func (s *Slots) Fits(p *SlotParams) bool { return s.Capacity == p.Slots && s.Term == p.Term }
 
-// ChangesTerm reports whether the term may change now: no slot is held.
+// ChangesTerm reports whether the term may change, since no slot is held.
 func (s *Slots) ChangesTerm() bool { return s.Even == 0 && s.Odd == 0 }
 
-// slotRetry is the reported wait for slots, in milliseconds: no process knows when a holder is done.
+// slotRetry is the reported wait for slots, in milliseconds. No process knows when a holder will be done.
 const slotRetry = 1000
 
-// SlotStatuses appends the statuses of a bucket's slots at a time, given the slots asked by a request. The statuses are
-// then in the order of the names. The shards are as in [Config.Statuses].
+// SlotStatuses appends the statuses of a bucket's slots at a time, given the slots of a request. The statuses are then sorted by name. The
+// shards are as in [Config.Statuses].
 func (c *Config) SlotStatuses(to []Status, shards []*State, asked []Amount, now int64) []Status {
 	if len(c.Slots) == 0 {
 		return to

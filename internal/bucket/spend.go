@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// A spend is a write that leaves the refill stamp alone. Spends that know one stamp commute, so they race with no other one: see
+// A spend is a write that leaves the refill stamp alone. Spends on the same stamp commute, so they do not race with each other; see
 // [Plan.credit] for a stamp that is not fresh.
 
-// spend plans a write that leaves the refill stamp alone: a fresh one, or on credit of what has flowed in since. It returns false when
-// the stamp has to move.
+// spend plans a write that leaves the refill stamp alone: a fresh stamp, or an older one with the refill since as credit. It returns false
+// if the stamp must move.
 func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) bool {
 	p.reset(Spend, s, sub(now, c.Freshness), now)
 	p.At = s.validAt(now)
@@ -23,7 +23,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 		p.step(Unmoved, "", s.RefilledAt)
 	}
 	requires := required{unmoved: onCredit}
-	placed, short := false, false // whether it changes a limit that was full since the stamp, and one that was not
+	placed, short := false, false // whether it changes a limit that has been full since the stamp, and one that has not
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.asks(l.Name, l.Mode())
@@ -50,7 +50,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 			if l.Tokens < p.take(s, l, c, d, amount, credit, now) {
 				return false
 			}
-			if d.rest().part != nil { // a transaction returns no image that would show what it took from
+			if d.rest().part != nil { // a transaction returns no image
 				requires.period = p.same(s, l, requires.period)
 			}
 		case l.Name == WriteUnits:
@@ -66,10 +66,10 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64, onCredit bool) b
 	return (!placed || short || p.race.outlasts(c)) && (s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now))
 }
 
-// required is what a spend requires once, whatever limits it is for.
+// required notes the conditions that a spend has only once, for all of its limits.
 type required struct{ period, unmoved bool }
 
-// bear plans how a spend takes an amount that is not checked.
+// bear plans how a spend takes an unchecked amount.
 func (p *Plan) bear(s *State, c *Config, l *Limit, amount, credit, now int64) bool {
 	if l.Mode() == Soft && sub(l.Tokens, amount) != math.MinInt64 {
 		p.step(Meter, l.Name, amount, now)
@@ -78,7 +78,7 @@ func (p *Plan) bear(s *State, c *Config, l *Limit, amount, credit, now int64) bo
 	return p.owe(s, c, l, amount, credit, now)
 }
 
-// giveBack plans how a spend gives a negative amount back. It returns false if the stamp has to move for it.
+// giveBack plans how a spend returns an amount (negative). It returns false if the stamp must move.
 func (p *Plan) giveBack(s *State, l *Limit, d *Demand, amount, credit, now int64, r *required) bool {
 	room := sub(add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount), credit)
 	if Of(d.rest().counted, l.Name) != 0 || l.Tokens > room || s.Shards == 0 {
@@ -86,15 +86,15 @@ func (p *Plan) giveBack(s *State, l *Limit, d *Demand, amount, credit, now int64
 	}
 	p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
 	r.period = p.same(s, l, r.period)
-	if (l.Windows() != nil || l.Granted() != 0 || l.Carried() != 0) && !r.unmoved { // others may have the same capacity now
+	if (l.Windows() != nil || l.Granted() != 0 || l.Carried() != 0) && !r.unmoved { // another ceiling may have the same capacity
 		p.step(Unmoved, "", s.RefilledAt)
 		r.unmoved = true
 	}
 	return true
 }
 
-// same asks that a limit has the life and the period of the image, and reports whether the write asks for the period. An
-// advance asks for the stamp instead, which a new life, or a new period, has moved.
+// same plans to require the life and the period of the image, and reports whether the write requires the period. An advance requires the
+// stamp instead, which moves with a new life or period.
 func (p *Plan) same(s *State, l *Limit, period bool) bool {
 	if l.Life != 0 {
 		p.step(Same, l.Name, l.Life)
@@ -106,14 +106,14 @@ func (p *Plan) same(s *State, l *Limit, period bool) bool {
 	return period
 }
 
-// owe takes an amount that need not be there; it returns false where the stamp has to move, too. An item that expires has to outlast the
-// debt, and others may have taken from the item since the image. So the write asks for a balance that leaves no deeper debt than the item
-// outlasts: twice the debt of the image or, if the image shows none, the amount. An item that does not last so long must have all of the
-// amount. The debt of a quota ends with its period.
+// owe takes an unchecked amount, and returns false if the stamp must move. An item that expires must outlive the debt, and others may have
+// taken tokens since the image. So the write requires a balance that leaves no deeper debt than the item outlives: twice the debt of the
+// image or, if the image shows none, the amount. If the item does not live that long, it must have the whole amount. The debt of a quota
+// ends with its period.
 func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) bool {
 	balance := sub(add(l.Tokens, credit), amount)
 	switch {
-	case s.Shards == 0: // the write asks for the number of shards, which old items do not have
+	case s.Shards == 0: // the write requires the number of shards, which old items lack
 		return false
 	case balance == math.MinInt64: // the deepest debt saturates
 		return false
@@ -132,7 +132,7 @@ func (p *Plan) owe(s *State, c *Config, l *Limit, amount, credit, now int64) boo
 	return true
 }
 
-// doubtful returns how deep a debt an amount that need not be there may leave, if the image of an item shows another balance than the item has.
+// doubtful returns how deep a debt an unchecked amount may leave if the image of the item is stale.
 func doubtful(balance, amount int64) int64 {
 	if balance < 0 {
 		return sub(0, add(balance, balance))
@@ -140,9 +140,9 @@ func doubtful(balance, amount int64) int64 {
 	return max(amount, 0)
 }
 
-// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an old image. The conditions of the
-// write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan as it is for an item
-// that is not in line or whose limits were changed, and for an unchecked demand.
+// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an old image. The conditions of the write check that the
+// stamp is fresh and the tokens are available. It leaves the plan unchanged for an item that is not in line or whose limits were changed,
+// and for an unchecked demand.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	now = s.effectiveNow(now)
 	returned := func(a Amount) bool { return a.Tokens < 0 }

@@ -1,9 +1,9 @@
 package bucket
 
-// Split plans the split of an item in two: the steps of the item, and with Item the new shard. The new shard, number
-// s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they
-// have exactly the balance of the item. Both get a new stamp, so that plans for the old share fail. It is a millisecond
-// later than the old one, and not now: refill that other shards could not hold belongs to all from the latest stamp on.
+// Split plans the split of an item in two: the steps of the item, and the new shard in Item. The new shard, number s+n of 2n, takes half of
+// what shard s of n had at its refill stamp. Neither has more than its share. Together they have exactly the balance of the item. Both get
+// a new stamp, so that plans for the old share fail. The stamp moves by a millisecond only, and not to the present: refill that a full
+// shard cannot hold belongs to the others only from the latest stamp.
 func (p *Plan) Split(s *State) {
 	n := max(s.Shards, 1)
 	at := s.RefilledAt + 1
@@ -50,8 +50,8 @@ func (p *Plan) Split(s *State) {
 	}
 }
 
-// halve plans the item's half of one limit, and returns the new shard's. The limit has the grant of the new shard then,
-// and the item a grant that ends at the second result, 0 for none.
+// halve plans the item's half of one limit, and returns the new shard's half. The limit then has the grant of the new shard. The second
+// result is when the item's grant ends, 0 for none.
 func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until int64) {
 	ch := s.chain(l, s.RefilledAt, at, 0) // of one millisecond
 	refill := signed(ch.inflow)
@@ -83,9 +83,9 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 		p.step(Fill, l.Name, sub(capacity, refill), keeps)
 		return capacity - keeps, until
 	}
-	// The new shard gets half of a debt as well: a debt of one alone would not hold the other back.
+	// The new shard gets half of a debt as well: a debt of only one shard would not stop the other from admitting requests.
 	room := min(sub(capacity, refill), add(sub(most, refill), gets))
-	if ch.grant.Granted != 0 { // what came back since the image would be kept at the end of the grant
+	if ch.grant.Granted != 0 { // refunds since the image would otherwise outlive the grant
 		room = min(room, had)
 	}
 	p.step(Credit, l.Name, room, sub(refill, gets))
@@ -95,15 +95,15 @@ func (p *Plan) halve(s *State, l, is *Limit, kept *State, at int64) (gets, until
 	return gets, until
 }
 
-// Merge plans that a shard takes over another one, which split off from it and still has the same size. The plan has the steps of the
-// remaining shard. The other one is deleted, on condition that it is as given.
+// Merge plans the merge of a shard with one that split off from it and still has the same size. The plan has the steps of the remaining
+// shard. The other shard is deleted, on condition that it is unchanged.
 //
-// They become one at the later of their refill stamps, and not now: the refill of all shards counts from that time on. If the remaining
+// They become one at the later of their refill stamps, and not now, since the refill of all shards counts from that time. If the remaining
 // shard has the later stamp, it gets a stamp one millisecond later, so that plans for its former size fail.
 //
 // Takes on credit may have left the stamps alone until maxCredit after the later one. So each shard keeps no more than it has room for by
-// then, or by now if that is earlier. The remaining shard gets the balance that [Config.Statuses] reported for both, less the refill of
-// both from the stamp on.
+// then, or by now if that is earlier. The remaining shard gets the balance that [Config.Statuses] reports for both, less the refill of both
+// since the stamp.
 func (p *Plan) Merge(s, other *State, now int64) {
 	at := max(other.RefilledAt, s.RefilledAt+1)
 	apart := max(at, min(now, add(max(s.RefilledAt, other.RefilledAt), maxCredit)))
@@ -140,7 +140,7 @@ func (p *Plan) Merge(s, other *State, now int64) {
 		next.grants(is.regrant(mine.plus(its.grant), &d))
 		p.differ(l, &is, false)
 		then := apart
-		if l.Granted() != 0 || theirs.Granted() != 0 { // shards give no credit of one
+		if l.Granted() != 0 || theirs.Granted() != 0 { // shards with a grant use no credit
 			then = at
 		}
 		theirs, since, _ := other.past(theirs, other.RefilledAt, then)
@@ -169,7 +169,7 @@ func (p *Plan) Merge(s, other *State, now int64) {
 }
 
 // mergeQuota merges the quota of another shard into a quota. The other shard has none if its item is lost. Both cross the edges up to a
-// time, so that they are in one period. It returns when the grants of both end, 0 for none.
+// time, so that they are in the same period. It returns when the grants of both end, 0 for none.
 func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until int64) {
 	gets, theirs := int64(0), Grant{}
 	balance, left := s.crossed(l, at, mark)
@@ -182,13 +182,13 @@ func (p *Plan) mergeQuota(s, other *State, l, is *Limit, at, mark int64) (until 
 	ch := s.chain(l, s.RefilledAt, at, 0)
 	most := ch.ceiling
 	switch {
-	case s.renews(l, nil, mark) && l.grant().Until != 0: // what remains of it depends on the balance
+	case s.renews(l, nil, mark) && l.grant().Until != 0: // the remainder of the grant depends on the balance
 		p.exactly(l, add(balance, gets))
 	case ch.ended || asks && !s.renews(l, nil, mark):
 		p.exactly(l, add(balance, gets))
 	case s.renews(l, nil, mark):
 		p.step(Renew, l.Name, add(balance, gets))
-	case (l.Windows() != nil || l.Granted() != 0) && l.Tokens > most: // a window cut it off, or a grant is over
+	case (l.Windows() != nil || l.Granted() != 0) && l.Tokens > most: // a window clamped it, or a grant has ended
 		p.step(Fill, l.Name, most, add(most, gets))
 	case gets != 0:
 		p.step(Credit, l.Name, most, gets)

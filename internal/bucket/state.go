@@ -25,10 +25,10 @@ type State struct {
 	ValidUntil int64  // when the next quota resets or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
 	Shard      int    // number of this shard, from 0
 	Shards     int    // shards of the bucket; 0 and 1 both mean that it is whole
-	Notes      *Notes // what few items have; nil for an item without it. Images share it, and nothing changes it
+	Notes      *Notes // the parts that few items have; nil for none. Images share it, and it never changes
 	Shape      *Shape // of the limits, if the reader of the item knows it; nil for a state that is not an image
-	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
-	Disabled   bool   // requests are refused
+	Stands     bool   // the stamp is not set back, however far it is ahead: this process has done so recently
+	Disabled   bool   // requests are rejected
 	Changed    bool   // another program has changed limits: balances may be above their capacities until the next write with a refill
 }
 
@@ -40,14 +40,14 @@ type Notes struct {
 	Ahead      int64   // how far the refill stamp was ahead of the clock of this process when the item was seen, milliseconds
 	Generation int64   // the time of an operator's last immediate change, epoch milliseconds; 0 for never
 	Moved      int64   // generation of the entity's parent, by the copy in the item; 0 for none
-	Bypass     int64   // until when a request may rely on the item's note that requests are only counted, epoch milliseconds; 0 if limits hold
-	Inherits   bool    // limits have times or windows from a place that they share, and not each its own
+	Bypass     int64   // until when requests may rely on being only counted, epoch milliseconds; 0 if limits apply
+	Inherits   bool    // limits share the times or windows of the item
 }
 
 // noNotes are the [Notes] of items that have none.
 var noNotes Notes
 
-// notes returns the notes of an item. They are not to be changed: see [State.Change].
+// notes returns the notes of an item, which must not be changed: see [State.Change].
 func (s *State) notes() *Notes {
 	if s.Notes == nil {
 		return &noNotes
@@ -55,7 +55,7 @@ func (s *State) notes() *Notes {
 	return s.Notes
 }
 
-// Equal reports whether two notes say the same.
+// Equal reports whether two notes are equal.
 func (n *Notes) Equal(other *Notes) bool {
 	if n == nil || other == nil {
 		return n == other
@@ -64,7 +64,7 @@ func (n *Notes) Equal(other *Notes) bool {
 		n.Generation == other.Generation && n.Moved == other.Moved && n.Bypass == other.Bypass && n.Inherits == other.Inherits
 }
 
-// Change changes the notes of an item, and of no copy of it.
+// Change changes the notes of an item, but not of its copies.
 func (s *State) Change(change func(*Notes)) {
 	next := *s.notes()
 	if change(&next); next.Equal(&noNotes) {
@@ -98,8 +98,8 @@ func (s *State) Bypass() int64 { return s.notes().Bypass }
 // Inherits returns [Notes.Inherits].
 func (s *State) Inherits() bool { return s.notes().Inherits }
 
-// effectiveNow returns the time by which an item is judged at a time. A stamp ahead goes on from there. All processes that see
-// it follow the clock furthest ahead, so its owner does not get the whole refill. The refill of its lead flows in once.
+// effectiveNow returns the time by which an item is evaluated at a time. If the stamp is ahead, time continues from the stamp. So all
+// processes that see it follow the clock furthest ahead, whose process does not get the whole refill. The refill of the lead is added once.
 func (s *State) effectiveNow(now int64) int64 { return add(now, s.Ahead()) }
 
 // effectiveNow is [State.effectiveNow] for the shards of a bucket.
@@ -111,7 +111,7 @@ func effectiveNow(shards []*State, now int64) int64 {
 	return add(now, ahead)
 }
 
-// find returns the limit of that name, nil when there is none.
+// find returns the limit of that name, nil if there is none.
 func (s *State) find(name string) *Limit {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; l.Name == name {
@@ -140,7 +140,7 @@ func (s *State) Writes() int64 {
 	return 0
 }
 
-// writeUnits returns the limit [WriteUnits], nil for an item that does not count them.
+// writeUnits returns the limit [WriteUnits], nil if the item does not count them.
 func (s *State) writeUnits() *Limit {
 	if s.Shape != nil && s.Shape.units >= 0 {
 		return &s.Limits[s.Shape.units]
@@ -148,12 +148,12 @@ func (s *State) writeUnits() *Limit {
 	return s.find(WriteUnits)
 }
 
-// sharded reports whether the item is one of several. Such items do not expire: an item that went before the others
-// would be created again as the whole bucket.
+// sharded reports whether the item is one of several. Such items do not expire: if one expired before the others, it would be created again
+// as the whole bucket.
 func (s *State) sharded() bool { return s.Shards > 1 }
 
-// Pressed reports whether the item has been written more often than its key can bear: [WriteUnits] fall short even after
-// a refill up to now.
+// Pressed reports whether the item has been written more often than its key sustains: [WriteUnits] fall short even after a refill up to
+// now.
 func (s *State) Pressed(now int64) bool {
 	l := s.writeUnits()
 	return l != nil && s.owes(l, now)
@@ -169,7 +169,7 @@ func (s *State) Writable(now int64) int64 {
 	return s.Available(l, now)
 }
 
-// InDebt reports whether one of the limits was charged more than it has by a time, and refuses requests for it.
+// InDebt reports whether a limit is in debt at a time, and rejects requests because of it.
 func (s *State) InDebt(now int64) bool {
 	for i := range s.Limits {
 		if l := &s.Limits[i]; s.owes(l, now) && l.Name != WriteUnits && l.Mode() == Enforced {
@@ -179,7 +179,7 @@ func (s *State) InDebt(now int64) bool {
 	return false
 }
 
-// owes reports whether a limit is in debt after a refill up to a time. What flows in leaves no debt that was not there.
+// owes reports whether a limit is in debt after a refill up to a time. Refill never creates a debt.
 func (s *State) owes(l *Limit, now int64) bool { return l.Tokens < 0 && s.Available(l, now) < 0 }
 
 // Available returns the balance of one limit after a refill up to now, in millitokens; negative in debt.
@@ -192,7 +192,7 @@ func (s *State) full(l *Limit, from, to int64) bool {
 	return s.chain(l, from, to, 0).of(l.Tokens) >= s.capacity(l.Name, l.rule(), to)
 }
 
-// A Config is the wanted state of a bucket: the configured limits, without [WriteUnits], and how the item is kept.
+// A Config is the desired state of a bucket: the configured limits, without [WriteUnits], and how the item is kept.
 type Config struct {
 	Params       []Params
 	Slots        []SlotParams
@@ -200,23 +200,23 @@ type Config struct {
 	Freshness    int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
 	ExpiryFactor int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
 	Lead         int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
-	Mixed        bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
-	Bypass       bool  // requests are counted alone, and taken of no balance
-	MarkUntil    int64 // until when an item may say that it, or one of its limits, refuses nothing, epoch milliseconds; 0 for a config that says so to no item
+	Mixed        bool  // other clients write the buckets, and take tokens without a refill, however old the stamp is
+	Bypass       bool  // requests are only counted, and taken from no balance
+	MarkUntil    int64 // until when items may state that they, or a limit, reject nothing, epoch milliseconds; 0 if the config allows no such stamp
 }
 
-// MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of
-// them have to fit one DynamoDB expression.
+// MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of them must fit into one
+// DynamoDB expression.
 const MaxLimits = 24
 
 // maxOthers is the number of limits outside a partial config that an item keeps once they are full.
 const maxOthers = 8
 
-// maxDrops is the number of limits that one write takes from an item. An item to which another version of this program
-// added limits without bound has more of them than one expression can name.
+// maxDrops is the number of limits that one write removes from an item. Another version of this program may have added more limits than one
+// expression can name.
 const maxDrops = 12
 
-// Equal reports whether two configs make the same of every item.
+// Equal reports whether two configs have the same effect on every item.
 func (c *Config) Equal(other *Config) bool {
 	return c == other || slices.Equal(c.Params, other.Params) && slices.Equal(c.Slots, other.Slots) && c.Partial == other.Partial &&
 		c.Freshness == other.Freshness && c.ExpiryFactor == other.ExpiryFactor && c.Lead == other.Lead &&
@@ -241,8 +241,8 @@ func (c *Config) IsShadow(name string) bool {
 // maxFreshness bounds DefaultFreshness, in milliseconds.
 const maxFreshness = 1000
 
-// DefaultFreshness returns one hundredth of the shortest time in which one of the limits fills up, at most a second, in
-// milliseconds. The excess beyond the ideal is at most the refill of that time.
+// DefaultFreshness returns one hundredth of the shortest time in which one of the limits fills up, at most a second, in milliseconds. The
+// excess over an ideal bucket is at most the refill within that time.
 func DefaultFreshness(params []Params) int64 {
 	freshness := int64(maxFreshness)
 	for i := range params {
@@ -255,7 +255,7 @@ func DefaultFreshness(params []Params) int64 {
 	return freshness
 }
 
-// of returns the parameters for a limit of the item or of the config, nil when the config has none of that name.
+// of returns the parameters for a limit of the item or of the config, nil if the config has none of that name.
 func (c *Config) of(name string) *Params {
 	if name == WriteUnits {
 		return &writeUnits
@@ -268,7 +268,7 @@ func (c *Config) of(name string) *Params {
 	return nil
 }
 
-// near is of for a limit whose parameters are probably at a place. Items and configs mostly are in the same order.
+// near is [Config.of], given the probable index of the parameters. Items and configs usually have the same order.
 func (c *Config) near(place int, name string) *Params {
 	if place < len(c.Params) && c.Params[place].Name == name {
 		return &c.Params[place]
@@ -276,20 +276,18 @@ func (c *Config) near(place int, name string) *Params {
 	return c.of(name)
 }
 
-// InLine reports whether an item is as configured at a time. Such an item has the configured limits, and a refill stamp
-// that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
-// changes an item that is not in line.
+// InLine reports whether an item is as configured at a time: it has the configured limits, and a refill stamp that is no further ahead than
+// the config allows, and other clients have taken nothing since that stamp. The next advance changes an item that is not in line.
 func (c *Config) InLine(s *State, now int64) bool {
 	return c.Matches(s) && !s.Inherits() && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
-// Leads reports whether the refill stamp of an item is to be set back: it is so far ahead of the time that no correct
-// clock has written it.
+// Leads reports whether to set back the refill stamp of an item: it is so far ahead of the time that no correct clock has written it.
 func (c *Config) Leads(s *State, now int64) bool {
 	return c.Lead > 0 && !s.Stands && s.RefilledAt > add(now, c.Lead)
 }
 
-// since returns the time from which on an item is refilled: its refill stamp, or the time itself when the stamp leads.
+// since returns the time from which an item is refilled: its refill stamp, or the time itself if the stamp leads.
 func (c *Config) since(s *State, now int64) int64 {
 	if c.Leads(s, now) {
 		return now
@@ -311,7 +309,7 @@ func (c *Config) Matches(s *State) bool {
 	return c.matchesItem(s)
 }
 
-// matchesItem is [Config.Matches] for what is noted of the item beside its limits.
+// matchesItem is [Config.Matches] for the notes of the item besides its limits.
 func (c *Config) matchesItem(s *State) bool {
 	return c.Bypass == (s.Bypass() != 0) && (c.ExpiryFactor > 0 && !s.sharded()) == (s.ExpiresAt > 0)
 }

@@ -6,32 +6,32 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// A Status is where one limit of a bucket stands in view of a demand.
+// A Status is the state of one limit of a bucket, for a demand.
 type Status struct {
 	Params
-	Grant                      // what operators have granted beyond the capacity, of all shards
-	Lasting   int64            // of a quota whose grant ends: balance when it has ended, if nothing else happens until then, millitokens
+	Grant                      // the grants of operators beyond the capacity, of all shards
+	Lasting   int64            // of a quota whose grant ends: balance after the end if nothing else happens, millitokens
 	Carried   int64            // what a quota has carried into its period beyond the capacity, millitokens
-	Change    *calendar.Change // of the window that holds now; nil without one
+	Change    *calendar.Change // of the present window; nil for none
 	Available int64            // balance after a refill up to now, millitokens; negative in debt
 	Requested int64            // of the demand, millitokens
-	Short     bool             // the demand is not admitted: it asks for more than is available, or does not wait long enough for the rest
+	Short     bool             // the demand is not admitted: too little is available, even within its wait
 	Kept      int64            // left to others by the demand's priority, millitokens
-	Own       int64            // what is left of the part that is guaranteed to the demand's priority, millitokens
-	Parted    bool             // the demand has a part of the limit of its own
+	Own       int64            // balance of the share that is guaranteed to the demand's priority, millitokens
+	Parted    bool             // the demand's priority has a guaranteed share of the limit
 	Queue     int64            // milliseconds until the debt is paid if nothing else happens; 0 without one
 	ResetsAt  int64            // when a quota resets, epoch milliseconds; 0 for a limit that refills, and for a session not open
 	Term      int64            // of slots, milliseconds, whose number is the capacity; 0 for a limit of tokens
-	Foreseen  bool             // of a shadow limit: it would have refused the request
-	Refusals  int64            // of a shadow limit: requests that it would have refused so far
+	Foreseen  bool             // of a shadow limit: it would have rejected the request
+	Refusals  int64            // of a shadow limit: requests that it would have rejected so far
 	Wait      int64            // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
 
 // Never is the wait for more than a limit can hold.
 const Never = math.MaxInt64
 
-// Statuses appends the status of each configured limit, in the order of the config. They are the statuses of the shards of a
-// bucket as an advance of all of them would leave it. Without shards the bucket does not exist, and is full therefore.
+// Statuses appends the status of each configured limit, in the order of the config. They are the statuses of the shards of a bucket after
+// an advance of all of them. Without shards the bucket does not exist, and is therefore full.
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
 	v := viewOf(c, shards, now)
 	d, now = d.asked(), v.now
@@ -76,7 +76,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 	return to
 }
 
-// refusals returns how many requests a shadow limit would have refused, by its count in shards.
+// refusals returns how many requests a shadow limit would have rejected, by its count in shards.
 func refusals(shards []*State, limit string) (sum int64) {
 	for _, s := range shards {
 		if l := s.find(limit); l != nil {
@@ -132,7 +132,7 @@ func (c *Config) IsSmall(s *State, d *Demand) bool {
 	return true
 }
 
-// A standing is where one limit stands, in one shard or in all of them.
+// A standing is the state of one limit, in one shard or in all of them.
 type standing struct {
 	balance int64 // balance after a refill up to now, at most the capacity
 	room    int64 // missing to the capacity
@@ -146,7 +146,7 @@ func (s standing) plus(other standing) standing {
 	return standing{add(s.balance, other.balance), add(s.room, other.room), add(s.surplus, other.surplus)}
 }
 
-// spareOf returns the most that shards of a bucket can give one of them: the amount missing in all.
+// spareOf returns the most surplus that shards of a bucket can use: the sum of their room.
 func spareOf(shards []*State, p *Params) (spare uint64) {
 	if p.Windows == nil { // no chain has to be cut short
 		return 0
@@ -163,14 +163,13 @@ func spareOf(shards []*State, p *Params) (spare uint64) {
 	return spare
 }
 
-// nothingTaken stands for the items of a bucket that does not exist.
+// nothingTaken is the state of a bucket that does not exist.
 var nothingTaken State
 
 // no one takes, gives back or adds anything.
 var nobody = &Demand{}
 
-// standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit
-// that the shard lacks is full.
+// standing returns the state of a limit in one shard, after it gets the configured parameters. A limit that the shard lacks is full.
 func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) standing {
 	l := s.find(p.Name)
 	if l == nil {
@@ -208,8 +207,8 @@ func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) 
 	return standing{balance: balance, room: sub(capacity, held), surplus: sub(refilled, held)} // the debt is taken over after what flows in
 }
 
-// timeUntil returns the smallest positive number for which enough holds, or Never when it holds for none. Where enough
-// holds for a number, it holds for all greater ones.
+// timeUntil returns the smallest positive number for which enough is true, or Never if it is true for none. If enough is true for a number,
+// it must be true for all greater ones.
 func timeUntil(enough func(int64) bool) int64 {
 	most := int64(1)
 	for !enough(most) {

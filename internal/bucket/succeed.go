@@ -2,17 +2,17 @@ package bucket
 
 import "slices"
 
-// A bucket may succeed one of another entity: it then has all that the limits of that one have, with grants, sessions and what was carried.
-// From then on, whatever changes its limits does to it what it would have done to the other one. Its counts begin at zero, since what the
-// other bucket has counted is consumption of the other entity. Slots and waiting callers stay there.
+// A bucket may succeed the bucket of another entity: its limits then get the balances, grants, sessions and carried amounts of that bucket.
+// Later changes of its limits have the same effect as they would have had on the other bucket. Its counts begin at zero, since the
+// consumption so far belongs to the other entity. Slots and waiting callers stay with the other bucket.
 
-// Successor returns the item that is to have what an item has, which may be one of another bucket. It takes the place of a present one of the
-// same shard, nil for none, and refuses requests. A mixed config is of a fleet that notes what it has counted. The time is of the change, epoch
-// milliseconds.
+// Successor returns the item that succeeds an item, which may belong to another bucket. It replaces the present item of the same shard, nil
+// for none, and rejects requests. Mixed is true in a mixed fleet, whose items store the counted consumption. The time of the change is in
+// epoch milliseconds.
 func (s *State) Successor(present *State, mixed bool, now int64) State {
 	next := State{RefilledAt: s.RefilledAt, ValidUntil: s.ValidUntil, Shard: s.Shard, Shards: s.Count(), Disabled: true}
 	if s.Changed {
-		next.ValidUntil = closed // the next write moves the stamp, as that of the other item has to
+		next.ValidUntil = closed // the next write must move the stamp, as for the other item
 	}
 	writes := Limit{Name: WriteUnits, Tokens: WriteCapacity - oneWrite, Consumed: oneWrite}
 	writes.configure(&writeUnits)
@@ -36,7 +36,7 @@ func (s *State) Successor(present *State, mixed bool, now int64) State {
 	return next
 }
 
-// uncounted returns a limit of the item with counts that begin at zero. Counts that are relative to others stay as far from them.
+// uncounted returns a limit of the item with counts that begin at zero. Counts that are relative to others keep their distance.
 func (s *State) uncounted(l Limit, noted bool) Limit {
 	counted, rolled := l.Consumed, s.isRolled(&l)
 	l.Consumed = 0
@@ -54,7 +54,7 @@ func (s *State) uncounted(l Limit, noted bool) Limit {
 	return l
 }
 
-// Succeeds reports whether an item has what its successor is to have.
+// Succeeds reports whether an item already has the content of the given successor.
 func (s *State) Succeeds(next *State) bool {
 	same := s.RefilledAt == next.RefilledAt && s.ValidUntil == next.ValidUntil && s.Count() == next.Count() && s.Disabled == next.Disabled &&
 		s.Zone() == next.Zone() && s.Crossed() == next.Crossed() && len(s.Limits) == len(next.Limits)
@@ -75,13 +75,12 @@ func (l *Limit) equal(other *Limit) bool {
 		l.RefillPeriod == other.RefillPeriod && l.Consumed == other.Consumed && l.Life == other.Life
 }
 
-// HasServed reports whether requests have taken of a limit of the item.
+// HasServed reports whether requests have taken from a limit of the item.
 func (s *State) HasServed() bool {
 	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Name != WriteUnits && l.Consumed != 0 })
 }
 
-// Succession returns the limits of a bucket whose balances at a time change when it succeeds another one. A limit that the other one lacks
-// becomes full.
+// Succession returns the limits whose balances change when a bucket succeeds another one. A limit that the other one lacks becomes full.
 func (c *Config) Succession(shards []*State, of *Config, others []*State, now int64) (changes []BalanceChange) {
 	v, other := viewOf(c, shards, now), viewOf(of, others, now)
 	for i := range c.Params {

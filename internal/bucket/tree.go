@@ -2,8 +2,8 @@ package bucket
 
 import "math/bits"
 
-// The shards of a split bucket are the leaves of a binary tree, each with a count of its own. Shard s of n splits
-// into shards s and s+n of 2n, independent of the others. It stands for the hashes that are s modulo n.
+// The shards of a split bucket are the leaves of a binary tree, each with a count of its own. Shard s of n splits into shards s and s+n of
+// 2n, independently of the others. It covers the hashes that are s modulo n.
 
 // Origin returns the shard that a shard, other than 0, split off from: its number without the highest bit.
 func Origin(shard int) int { return shard &^ (1 << (bits.Len(uint(shard)) - 1)) }

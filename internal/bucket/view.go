@@ -2,12 +2,12 @@ package bucket
 
 import "math"
 
-// A view is a whole bucket: all its shards, as a config has them at a time. Without shards the bucket does not exist, and is full
-// therefore. Its methods write nothing.
+// A view is a whole bucket: all its shards, evaluated with a config at a time. Without shards the bucket does not exist, and is therefore
+// full. Its methods change nothing.
 type view struct {
 	*Config
 	shards []*State
-	now    int64 // by which the shards are judged
+	now    int64 // the time by which the shards are evaluated
 }
 
 // viewOf returns the view of shards by the clock that is furthest ahead.
@@ -32,14 +32,14 @@ func (v view) balance(p *Params) int64 {
 	return v.whole(p).available()
 }
 
-// required returns the balance that a demand asks for.
+// required returns the balance that a demand requires.
 func (v view) required(p *Params, d *Demand) int64 {
 	return d.required(v.granted(p), only(v.shards), v.now)
 }
 
-// whole returns where a limit stands in all shards together. Refill that a full shard could not hold before the latest
-// refill stamp is lost. The images do not show whether the others had room then. From then on nothing was taken, as far
-// as the images show. The unsplit bucket would have kept the refill as long as any shard has room.
+// whole returns the state of a limit in all shards together. Refill that a full shard could not hold before the latest refill stamp is
+// lost, since the images do not show whether the others had room then. After that stamp, the images show no takes, so the unsplit bucket
+// would have kept the refill as long as any shard has room.
 func (v view) whole(p *Params) (sum standing) {
 	latest, spare := v.latest(), spareOf(v.shards, p)
 	for _, s := range v.shards {
@@ -48,8 +48,8 @@ func (v view) whole(p *Params) (sum standing) {
 	return sum
 }
 
-// latest returns the time from which on a full shard's refill belongs to the others. Nothing is taken from then on: takes on credit leave a
-// stamp alone, but not for longer than maxCredit.
+// latest returns the time from which a full shard's refill belongs to the others. No tokens were taken after that time, since takes on
+// credit leave a stamp alone for at most maxCredit.
 func (v view) latest() int64 {
 	latest := int64(math.MinInt64)
 	for _, s := range v.shards {
@@ -85,8 +85,8 @@ func (v view) granted(p *Params) *Params {
 	return &with
 }
 
-// raises returns an error where the bucket cannot have so much granted until a time: a limit has one end of grants at a time, and
-// a quota without one needs a period.
+// raises returns an error if the bucket cannot get a grant until a time: all grants of a limit must have the same end, and a grant without
+// an end needs the period of a quota.
 func (v view) raises(p *Params, gift, until int64) error {
 	for _, s := range v.shards {
 		v.now = max(v.now, v.restamp(s, v.now))
@@ -105,11 +105,10 @@ func (v view) raises(p *Params, gift, until int64) error {
 	}
 }
 
-// inflow returns what flows into a limit until a later time, at the configured rate. The shares of
-// the rate add up to it, but each is rounded down by itself. A fast clock may have set the latest refill stamp. Until
-// that stamp, a shard keeps no more than it has room for.
+// inflow returns the refill of a limit until a later time, at the configured rate. The shares of the rate add up to it, but each is rounded
+// down separately. The latest refill stamp may come from a fast clock. Until that stamp, a shard keeps no more than it has room for.
 func (v view) inflow(p *Params, at int64) (sum uint64) {
-	if len(v.shards) == 0 { // of a missing bucket, perhaps cut off by a window a short time ago
+	if len(v.shards) == 0 { // of a missing bucket, which a window may have clamped recently
 		if p.Times == nil {
 			return p.rule().over(nil, p.Name, v.now, at)
 		}
@@ -133,8 +132,8 @@ func (v view) inflow(p *Params, at int64) (sum uint64) {
 	return sum
 }
 
-// until returns the time, in milliseconds, until shards with too little of a limit have enough, if nothing else
-// happens, or Never. What is enough is a function of the capacity.
+// until returns the time, in milliseconds, until shards with too little of a limit have enough, if nothing else happens, or Never. The
+// balance that is enough depends on the capacity.
 func (v view) until(p *Params, available int64, needs func(capacity int64) int64) int64 {
 	tracks := [1]track{v.trackOf(p, available, 0, needs)}
 	tracks[0].alone = true

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Callers may wait for tokens that are not there yet. The limit goes into debt, and each caller has its tokens once the
-// refill has paid the debt up to its own. The order of the writes is the queue. A debt is no deeper than what flows in
-// while its caller waits.
+// Callers may wait for tokens that are not available yet. The limit goes into debt, and the tokens of a caller are available once the
+// refill has paid the debt up to its own. The order of the writes is the queue. A debt is no deeper than the refill during its caller's
+// wait.
 
 // Waits reports whether a write may leave a debt that callers wait for.
 func (d *Demand) Waits() bool {
@@ -19,7 +19,7 @@ func (b *beside) waits() bool {
 	return slices.ContainsFunc(b.line, func(one *Demand) bool { return one.Wait > 0 })
 }
 
-// isFloored reports whether a write asks for other balances than its amounts.
+// isFloored reports whether a write requires balances other than its amounts.
 func (d *Demand) isFloored() bool { return d.Wait > 0 || d.Priority != "" || len(d.rest().line) > 0 }
 
 // Join returns the demand of several together, in their order, or an [*OverflowError].
@@ -52,8 +52,8 @@ func Join(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// Together returns the demand of several requests of one caller as that of one request for their sums, or an [*OverflowError]. They have
-// one priority, and none of them waits.
+// Together returns the demand of several requests of one caller as one demand with their sums, or an [*OverflowError]. They must have the
+// same priority, and none may wait.
 func Together(demands []*Demand) (whole Demand, err error) {
 	same, each := make([]*Demand, len(demands)), make([][]Amount, len(demands))
 	for i, d := range demands {
@@ -71,11 +71,10 @@ func Together(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// required returns the lowest balance of a limit that admits the demand: in a shard, or in the whole bucket for a nil
-// one. It is the amount, less the depth of the debt that the refill pays within the caller's wait. The part that the
-// caller's priority leaves to others comes on top. Each of several demands asks for its tokens beside the demands
-// before it. One write thus admits the callers that would be admitted one after another. No balance admits more than
-// the limit can hold.
+// required returns the lowest balance of a limit that admits the demand: in a shard, or in the whole bucket for a nil one. It is the
+// amount, less the debt that the refill pays within the caller's wait, plus the part that the caller's priority leaves to others. Of
+// several demands, each requires its tokens in addition to the demands before it. So one write admits the callers that would be admitted
+// one after another. No balance admits more than the limit can hold.
 func (d *Demand) required(p *Params, s *State, now int64) int64 {
 	rest := d.rest()
 	if rest.part != nil {
@@ -118,12 +117,12 @@ func (d *Demand) requiredAfter(ahead int64, p *Params, s *State, now int64) int6
 	return least
 }
 
-// needs returns the balance of a whole limit that admits the demand without a wait, when the limit can hold so much.
+// needs returns the balance of a whole limit that admits the demand without a wait, if the limit can hold it.
 func (d *Demand) needs(p *Params, capacity int64) int64 {
 	return add(Of(d.Amounts, p.Name), p.Floors.kept(d.Priority, capacity))
 }
 
-// outlast makes a spend ask for an item that does not expire before a limit has paid a debt and is full.
+// outlast makes a spend require that the item does not expire before a limit has paid a debt and is full.
 func (p *Plan) outlast(r rule, debt, now int64) {
 	p.Now = max(p.Now, r.paid(debt, now))
 }
@@ -131,7 +130,7 @@ func (p *Plan) outlast(r rule, debt, now int64) {
 // paid returns a time by which a limit with a debt now has paid it and is full.
 func (r rule) paid(debt, now int64) int64 { return add(now, r.slowest(add(r.most(), debt))) }
 
-// blocks reports whether a debt of a limit rejects requests until it is paid by refill, so that the item has to outlast it.
+// blocks reports whether a debt of a limit rejects requests until refill has paid it, so that the item must outlive it.
 func blocks(limit string, p *Params) bool {
 	return limit != WriteUnits && p.Mode != Soft && !p.isQuota()
 }
@@ -144,7 +143,7 @@ func depth(amount, required int64, checked bool) int64 {
 	return max(sub(amount, required), 0)
 }
 
-// only returns the only shard asked for, nil for the whole bucket.
+// only returns the shard if there is only one, nil for the whole bucket.
 func only(shards []*State) *State {
 	if len(shards) == 1 {
 		return shards[0]
@@ -152,14 +151,13 @@ func only(shards []*State) *State {
 	return nil
 }
 
-// Due returns the time, in epoch milliseconds, at which a caller has its amounts, from the item as its write left it.
-// The amounts after belong to the callers behind it that shared the write. It is the refill stamp where nothing is
-// in debt, and saturates at the largest int64.
+// Due returns the time, in epoch milliseconds, at which the amounts of a caller are available, from the item as its write left it. The
+// amounts after belong to the callers behind it that shared the write. It is the refill stamp if nothing is in debt, and saturates at the
+// largest int64.
 func (s *State) Due(amounts, after []Amount) int64 { return s.DueSince(s, amounts, after) }
 
-// DueSince is [State.Due] for a caller whose write left an earlier state of the same item, when limits may have been
-// changed since. The refill in between is the growth of the balance plus the growth of the count of consumed tokens, at
-// any rates.
+// DueSince is [State.Due] for a caller whose write left an earlier state of the same item, when limits may have been changed since. The
+// refill in between is the growth of the balance plus the growth of the count of consumed tokens, whatever the rate.
 func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 	due := s.RefilledAt
 	for i := range amounts {
