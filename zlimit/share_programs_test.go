@@ -198,6 +198,9 @@ func (w *shareLedger) judge(before, after []*bucket.State) error {
 			parts(s, func(l *bucket.Limit) {
 				had += partAt(s, l, now)
 				slack++
+				if partAt(s, l, now) == holds(s, l) { // what it cannot hold belongs to the others from a second after the stamp
+					spills += bucket.Refill(0, time.Second.Milliseconds(), l.RefillAmount, l.RefillPeriod)
+				}
 			})
 		}
 	}
