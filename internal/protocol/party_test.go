@@ -104,8 +104,10 @@ func (c *contest) share(t *testing.T, tokens ...int64) (errs []error, receipts [
 	return errs, receipts
 }
 
-// daily is a limit that nothing flows into while a test runs; quick is one into which 2 tokens flow in a millisecond.
+// daily is a limit that nothing flows into while a test runs; quick is one into which 2 tokens flow in a millisecond, slow one into which 4 flow
+// in a second.
 var (
+	slow  = bucket.Params{Name: "rpm", Capacity: 80 * millis, RefillAmount: 4 * millis, RefillPeriod: 1000}
 	daily = bucket.Params{Name: "rpm", Capacity: 80 * millis, RefillAmount: 1, RefillPeriod: 86_400_000}
 	quick = bucket.Params{Name: "rpm", Capacity: 800 * millis, RefillAmount: 2000 * millis, RefillPeriod: 1000}
 )

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"math"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
@@ -128,16 +129,24 @@ func (p *placing) addStale(s *shard) {
 	}
 }
 
+// restTime is the time within which a shard refills the demand of a request that is rejected although all shards together have it.
+const restTime = 5 * time.Second
+
 // isOut reports whether the ration of the process has nothing left for the request, and the shards have only a trickle. That is so if
 // pending requests take all that the shards have. It is also so if no single shard covers the request while others take from the bucket:
-// what each shard has left is for them. Otherwise all shards are read together.
+// what each shard has left is for them, if a shard has enough again within [restTime]. Otherwise all shards are read together.
 func (p *placing) isOut() bool {
 	c := &p.limits.Config
 	if !p.usedUp || !p.known || p.roomy {
 		return false
 	}
-	if alone := !p.pending.any() && !p.bucket.isRaced() && !p.short.first.traffic.isFrequent(); (len(p.fit) > 0 || alone) && c.Covers(p.states, &p.demand, p.asOf) {
+	alone := !p.pending.any() && !p.bucket.isRaced() && !p.short.first.traffic.isFrequent()
+	if (len(p.fit) > 0 || alone) && c.Covers(p.states, &p.demand, p.asOf) {
 		return false
+	}
+	if short := &p.short.image.State; len(p.states) > 1 && len(p.fit) == 0 && !alone &&
+		c.IsTrickle([]*bucket.State{short}, short, &p.demand, p.asOf, p.since, restTime.Milliseconds()) {
+		return true
 	}
 	return c.IsTrickle(p.states, &p.short.image.State, &p.demand, p.asOf, p.since, p.tk.options.RejectionAge.Milliseconds())
 }

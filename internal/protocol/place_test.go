@@ -37,6 +37,8 @@ func TestPlacesInShards(t *testing.T) {
 		{name: "others are on the way to the one that has more", left: [2]int64{19, 6}, placed: [2]int64{15, 0}, want: 1},
 		{name: "neither has enough, and both together have", left: [2]int64{4, 4}, seldom: true, want: all},
 		{name: "the same beside later requests", left: [2]int64{4, 4}, want: rejected},
+		{name: "a shard refills it within seconds, beside later requests", limit: slow, left: [2]int64{4, 4}, want: rejected},
+		{name: "a shard refills it within seconds, without others", limit: slow, left: [2]int64{4, 4}, seldom: true, want: all},
 		{name: "others are on the way to the rest of one", left: [2]int64{9, 4}, placed: [2]int64{5, 0}, want: rejected},
 		{name: "others are on the way to both", left: [2]int64{9, 9}, placed: [2]int64{5, 5}, want: rejected},
 		{name: "images that are too old to reject", limit: daily, left: [2]int64{4, 4}, aged: 2 * time.Second, want: other},
