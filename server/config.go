@@ -7,6 +7,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -148,17 +149,14 @@ func (c *Config) fill() {
 
 // check returns the first rule that a config breaks.
 func (c *Config) check() error {
-	for _, port := range [][2]string{{"grpc", c.GRPC}, {"http", c.HTTP}} {
-		host, _, err := net.SplitHostPort(port[1])
-		if err != nil {
-			return fmt.Errorf("%s: must be HOST:PORT, got %q", port[0], port[1])
-		}
-		if !auth.IsLoopback(host) && !c.authenticates() {
-			return fmt.Errorf("%s: must be an address of the loopback without callers and tls.client_ca, got %q: anybody could use the limits", port[0], port[1])
-		}
+	if err := c.checkPorts(); err != nil {
+		return err
 	}
 	if (c.TLS.Certificate == "") != (c.TLS.Key == "") || c.TLS.ClientCA != "" && c.TLS.Certificate == "" {
 		return errors.New("tls: must have certificate and key together, and both beside client_ca")
+	}
+	if _, err := c.TLS.config(false); err != nil {
+		return err
 	}
 	if c.Drain.Delay < 0 || c.Drain.Timeout < 0 {
 		return errors.New("drain: delay and timeout must not be negative")
@@ -171,6 +169,9 @@ func (c *Config) check() error {
 		if i > 0 && (name == "" || slices.Contains(served[:i], name)) {
 			return fmt.Errorf("namespaces[%d]: must be a name that is served once, got %q", i-1, name)
 		}
+	}
+	if err := c.checkStore(served); err != nil {
+		return err
 	}
 	for i := range c.Callers {
 		for _, name := range c.Callers[i].Namespaces {
@@ -191,6 +192,32 @@ func (c *Config) check() error {
 	}
 	if err := c.RateLimit.Check(); err != nil {
 		return fmt.Errorf("ratelimit: %w", err)
+	}
+	return nil
+}
+
+// checkStore returns what is wrong with the name of the store, or with a namespace. It opens a store in memory alone.
+func (c *Config) checkStore(namespaces []string) error {
+	ctx := context.Background()
+	var wrong *zlimit.ValidationError
+	// The name of the store is checked before the namespace, which must not be empty: so nothing is opened.
+	if _, err := zlimit.Open(ctx, c.Store, zlimit.WithNamespace("")); errors.As(err, &wrong) && wrong.Field == "store" {
+		return fmt.Errorf("store: %s, got %q", wrong.Reason, wrong.Value)
+	}
+	for _, name := range namespaces {
+		limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithNamespace(name), zlimit.WithSetup())
+		if errors.As(err, &wrong) {
+			return fmt.Errorf("namespace: %s, got %q", wrong.Reason, wrong.Value)
+		}
+		if err == nil {
+			err = limiter.Close()
+		}
+		if err != nil {
+			return err
+		}
+		if c.Store == "memory:" && !c.Setup && name != zlimit.DefaultNamespace {
+			return fmt.Errorf("setup: must be true for a store in memory, which has no namespace %q yet", name)
+		}
 	}
 	return nil
 }

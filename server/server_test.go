@@ -215,6 +215,17 @@ func TestLoad(t *testing.T) {
 		{"grpc: 0.0.0.0:8081", `grpc: must be an address of the loopback without callers and tls.client_ca, got "0.0.0.0:8081": anybody could use the limits`},
 		{"http: ':8080'", `http: must be an address of the loopback without callers and tls.client_ca, got ":8080"`},
 		{"http: 'localhost'", `http: must be HOST:PORT, got "localhost"`},
+		{"http: 127.0.0.1:99999", `http: must have a port from 0 to 65535, got "127.0.0.1:99999"`},
+		{"grpc: 127.0.0.1:-1", `grpc: must have a port from 0 to 65535, got "127.0.0.1:-1"`},
+		{"grpc: 127.0.0.1:nothing", `grpc: must have a port from 0 to 65535, got "127.0.0.1:nothing"`},
+		{"grpc: 127.0.0.1:8080", `http: must have another port than grpc, got "127.0.0.1:8080" beside "127.0.0.1:8080"`},
+		{"store: foo:bar", `store: must be memory:, sqlite:PATH or dynamodb:TABLE, got "foo:bar"`},
+		{"store: 'dynamodb:limits?regio=x'", `store: dynamodb: takes region, endpoint, profile, idle and timeout, not "regio", got "dynamodb:limits?regio=x"`},
+		{"namespace: a#b\nsetup: true", `namespace: must not hold # or control characters, got "a#b"`},
+		{"namespaces: [_]\nsetup: true", `namespace: is reserved, got "_"`},
+		{"namespace: production", `setup: must be true for a store in memory, which has no namespace "production" yet`},
+		{"tls: {certificate: none.pem, key: none.pem}", "z.yaml: tls: open "},
+		{"tls: {certificate: z.yaml, key: z.yaml}", "z.yaml: tls: tls: failed to find any PEM data in certificate input"},
 		{"tls: {certificate: c.pem}", "tls: must have certificate and key together, and both beside client_ca"},
 		{"callers: [{name: a, certificate: b, roles: [acquire]}]", "signing_keys: must be given for callers"},
 		{"drain: {delay: -1s}", "drain: delay and timeout must not be negative"},
@@ -233,6 +244,31 @@ func TestLoad(t *testing.T) {
 	})
 	if err != nil || c.Store != "sqlite:x.db" || c.GRPC != "[::1]:1" || c.HTTP != "127.0.0.1:8080" || c.Drain.Delay != 5*time.Second {
 		t.Errorf("Load of the environment = %+v, %v", c, err)
+	}
+}
+
+// TestOverlap finds hosts that cannot listen on one port both.
+func TestOverlap(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1", "127.0.0.1", true},
+		{"127.0.0.1", "localhost", true},
+		{"127.0.0.1", "::ffff:127.0.0.1", true},
+		{"127.0.0.1", "127.0.0.2", false},
+		{"127.0.0.1", "::1", false},
+		{"0.0.0.0", "10.0.0.1", true},
+		{"0.0.0.0", "::1", false},
+		{"::", "10.0.0.1", true},
+		{"", "::1", true},
+		{"", "0.0.0.0", true},
+		{"limits.example", "limits.example", true},
+		{"limits.example", "other.example", false},
+	} {
+		if got, back := overlap(test.a, test.b), overlap(test.b, test.a); got != test.want || back != test.want {
+			t.Errorf("overlap of %q and %q = %v, and %v the other way, want %v", test.a, test.b, got, back, test.want)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	load := func() (*server.Config, error) { return server.Load(cmp.Or(path, flags.Arg(0)), env) }
+	load := func() (*server.Config, error) { return server.Load(cmp.Or(path, flags.Arg(0)), env) } //nolint:contextcheck // it waits for nothing
 	config, err := load()
 	warned := false
 	switch {

@@ -14,6 +14,7 @@ func TestRun(t *testing.T) {
 		"good.yaml":        "ratelimit: {files: [limits.yaml]}",
 		"open.yaml":        "ratelimit: {files: [open-limits.yaml]}",
 		"bad.yaml":         "ratelimit: {fils: []}",
+		"nowhere.yaml":     "store: foo:bar",
 		"limits.yaml":      "domain: d\ndescriptors: [{key: all, value: x, rate_limit: {unit: day, requests_per_unit: 1}}]",
 		"open-limits.yaml": "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]",
 	} {
@@ -29,6 +30,7 @@ func TestRun(t *testing.T) {
 		{[]string{"check", "good.yaml"}, 0, "ok\n", ""},
 		{[]string{"check", "open.yaml"}, 3, `warning: domain "d": every limit hangs on a value of the request`, ""},
 		{[]string{"check", "bad.yaml"}, 1, "", "field fils not found"},
+		{[]string{"check", "nowhere.yaml"}, 1, "", `nowhere.yaml: store: must be memory:, sqlite:PATH or dynamodb:TABLE, got "foo:bar"`},
 		{[]string{"check", "a", "b"}, 2, "", ""},
 		{[]string{"-config", "bad.yaml"}, 1, "", "field fils not found"},
 		{[]string{"-nothing"}, 2, "", "Usage:"},
