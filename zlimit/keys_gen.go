@@ -71,9 +71,9 @@ func ParseBucketKey(key Key) (ns, entity, resource string, shard int, ok bool) {
 	return k.NS, k.Entity, k.Resource, k.Shard, ok
 }
 
-// BucketGSI2Key returns the key of a bucket item in index GSI2. Which items are in the index: entered in the
-// background: two new items of each process in ten seconds, others after their first refill, debt or rejection. Entered
-// at creation in a table for a mixed fleet, and in stores other than DynamoDB.
+// BucketGSI2Key returns the key of a bucket item in index GSI2. Which items are in the index: added in the background:
+// two new items of each process in ten seconds, others after their first refill, debt or rejection. Added at creation
+// in a table for a mixed fleet, and in stores other than DynamoDB.
 //
 //	GSI2PK = {ns}/RESOURCE#{resource}
 //	GSI2SK = BUCKET#{entity}#{shard}

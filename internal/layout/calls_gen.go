@@ -14,9 +14,9 @@ type SpendCall struct {
 	*expr.Call
 }
 
-// Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It requires a recent
-// stamp. The time between the stamp and now is refilled later: a bucket that was full during that time would get the
-// refill on top of its capacity.
+// Spend takes tokens from a bucket, or returns them, and leaves the refill stamp alone. It requires a recent stamp. The
+// time between the stamp and now is refilled later: a bucket that was full during that time would get the refill on top
+// of its capacity.
 //   - fresh: oldest refill stamp that suffices, epoch milliseconds
 //   - now: time after which the item must not have expired, epoch seconds: the time of the write, or when a debt will
 //     be paid
@@ -30,30 +30,30 @@ func (c SpendCall) Plain() {
 }
 
 // Dated requires an item that is valid at a time, of the generation that was seen.
-//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that is valid
+//   - validAt: time at which the item must be valid, epoch milliseconds; the largest int64 for an item that is valid
 //     indefinitely
 //   - generation: cg as it was seen, epoch milliseconds; 0 for none
 func (c SpendCall) Dated(validAt, generation int64) {
 	c.Pick(spendDated, "", expr.N(validAt), expr.N(generation))
 }
 
-// Admit requires that requests are served. Settlements of requests served before do not require it.
+// Admit requires that the bucket is not disabled. Settlements of admitted requests do not require it.
 func (c SpendCall) Admit() {
 	c.Pick(spendAdmit, "")
 }
 
-// Take takes tokens that must be there.
+// Take takes tokens that must be available.
 //   - amount: millitokens, positive
 func (c SpendCall) Take(limit string, amount int64) {
 	c.Pick(spendTake, limit, expr.N(amount))
 }
 
-// Borrow takes tokens if the balance is at least a floor. Waiting callers take tokens that are missing: the debt is no
-// larger than the refill during their wait. Callers of a priority leave a part of the limit. Both depend on the number
-// of shards.
+// Borrow takes tokens if the balance is at least a floor. Waiting callers take missing tokens: the debt is no larger
+// than the refill during their wait. Callers with a priority leave a part of the limit to others. Both depend on the
+// number of shards.
 //   - amount: millitokens, positive
 //   - floor: lowest balance that suffices, millitokens
-//   - shards: shards that the item is one of
+//   - shards: number of shards of the bucket
 func (c SpendCall) Borrow(limit string, amount, floor, shards int64) {
 	c.Pick(spendBorrow, limit, expr.N(amount), expr.N(floor), expr.N(shards))
 }
@@ -88,12 +88,12 @@ func (c SpendCall) Charge(limit string, amount int64) {
 // Owe takes tokens unconditionally, and may leave a debt. It requires the number of shards, since the debt of one of
 // several would not stop the others.
 //   - amount: millitokens, positive
-//   - shards: shards that the item is one of
+//   - shards: number of shards of the bucket
 func (c SpendCall) Owe(limit string, amount, shards int64) {
 	c.Pick(spendOwe, limit, expr.N(amount), expr.N(shards))
 }
 
-// Refund gives tokens back if they do not exceed the capacity.
+// Refund returns tokens if they do not exceed the capacity.
 //   - amount: millitokens, negative
 //   - room: highest balance that leaves room for them, millitokens
 //   - capacity: capacity that the room was computed from, millitokens
@@ -102,8 +102,8 @@ func (c SpendCall) Refund(limit string, amount, room, capacity, shards int64) {
 	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity), expr.N(shards))
 }
 
-// Same requires the life of a limit that tokens are given back to.
-//   - life: of which they were taken
+// Same requires the life of a limit that tokens are returned to.
+//   - life: the life that they were taken from
 func (c SpendCall) Same(limit string, life int64) {
 	c.Pick(spendSame, limit, expr.N(life))
 }
@@ -120,13 +120,13 @@ func (c SpendCall) Contain(limit string, amount int64) {
 	c.Pick(spendContain, limit, expr.N(amount))
 }
 
-// Period requires the period of the quotas that tokens are given back to.
+// Period requires the period of the quotas that tokens are returned to.
 //   - until: its end, epoch milliseconds
 func (c SpendCall) Period(until int64) {
 	c.Pick(spendPeriod, "", expr.N(until))
 }
 
-// Regard counts tokens that are taken from no balance, or given back to none.
+// Regard counts tokens that are taken from no balance, or returned to none.
 //   - amount: millitokens
 func (c SpendCall) Regard(limit string, amount int64) {
 	c.Pick(spendRegard, limit, expr.N(amount))
@@ -154,7 +154,7 @@ func (c SpendCall) Pass(now int64) {
 
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
-//   - least: the same, and those that are kept for a process that waits
+//   - least: amount plus the slots that are kept for a waiting process
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
@@ -164,7 +164,7 @@ func (c SpendCall) HoldEven(limit string, amount, least, epoch, takers, enrolled
 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
-//   - least: the same, and those that are kept for a process that waits
+//   - least: amount plus the slots that are kept for a waiting process
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
@@ -172,19 +172,19 @@ func (c SpendCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled 
 	c.Pick(spendHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
-// ReleaseEven gives slots back whose holder last wrote in an even epoch. They expire two epochs later.
+// ReleaseEven releases slots whose holder last wrote in an even epoch. They expire two epochs later.
 //   - amount: slots, positive
-//   - epoch: the one of the holder
-//   - lapsed: the one in which they expire
+//   - epoch: epoch of the holder
+//   - lapsed: epoch in which they expire
 //   - enrolled: en as it was seen
 func (c SpendCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(spendReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// ReleaseOdd gives slots back whose holder last wrote in an odd epoch. They expire two epochs later.
+// ReleaseOdd releases slots whose holder last wrote in an odd epoch. They expire two epochs later.
 //   - amount: slots, positive
-//   - epoch: the one of the holder
-//   - lapsed: the one in which they expire
+//   - epoch: epoch of the holder
+//   - lapsed: epoch in which they expire
 //   - enrolled: en as it was seen
 func (c SpendCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(spendReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
@@ -210,7 +210,7 @@ func Advance(refilledAt, now, until, generation int64) AdvanceCall {
 	)}
 }
 
-// Admit requires that requests are served. Settlements of requests served before do not require it.
+// Admit requires that the bucket is not disabled. Settlements of admitted requests do not require it.
 func (c AdvanceCall) Admit() {
 	c.Pick(advanceAdmit, "")
 }
@@ -253,7 +253,7 @@ func (c AdvanceCall) Forebode(limit string, refused int64) {
 	c.Pick(advanceForebode, limit, expr.N(refused))
 }
 
-// Seed starts a limit that the item does not have yet.
+// Seed adds a limit that the item does not have yet.
 //   - level: balance after the amount spent, millitokens
 //   - amount: amount spent, millitokens
 func (c AdvanceCall) Seed(limit string, level, amount int64) {
@@ -287,7 +287,7 @@ func (c AdvanceCall) Drop(limit string) {
 	c.Pick(advanceDrop, limit)
 }
 
-// Persist removes the time of expiry, and enters the item into the index of its namespace, like every item without one.
+// Persist removes the time of expiry, and adds the item to the index of its namespace, like every item without one.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func (c AdvanceCall) Persist(pk, sk string) {
@@ -301,7 +301,7 @@ func (c AdvanceCall) Expire(was, expiresAt int64) {
 	c.Pick(advanceExpire, "", expr.N(was), expr.N(expiresAt))
 }
 
-// Repeat repeats the stored levels of the entity, so that other processes need not read them.
+// Repeat copies the stored levels of the entity into the item, so that other processes need not read them.
 //   - readAt: when it was read, epoch milliseconds
 //   - levels: their content, as JSON
 func (c AdvanceCall) Repeat(readAt int64, levels string) {
@@ -314,7 +314,7 @@ func (c AdvanceCall) RepeatNone(readAt int64) {
 	c.Pick(advanceRepeatNone, "", expr.N(readAt))
 }
 
-// Share changes the number of shards, of which the item is one.
+// Share changes the number of shards of the bucket, in the item of one shard.
 //   - shards: shards so far
 //   - next: shards from now on
 func (c AdvanceCall) Share(shards, next int64) {
@@ -323,7 +323,7 @@ func (c AdvanceCall) Share(shards, next int64) {
 
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
-//   - least: the same, and those that are kept for a process that waits
+//   - least: amount plus the slots that are kept for a waiting process
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
@@ -333,7 +333,7 @@ func (c AdvanceCall) HoldEven(limit string, amount, least, epoch, takers, enroll
 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
-//   - least: the same, and those that are kept for a process that waits
+//   - least: amount plus the slots that are kept for a waiting process
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
@@ -341,19 +341,19 @@ func (c AdvanceCall) HoldOdd(limit string, amount, least, epoch, takers, enrolle
 	c.Pick(advanceHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
-// ReleaseEven gives slots back whose holder last wrote in an even epoch. They expire two epochs later.
+// ReleaseEven releases slots whose holder last wrote in an even epoch. They expire two epochs later.
 //   - amount: slots, positive
-//   - epoch: the one of the holder
-//   - lapsed: the one in which they expire
+//   - epoch: epoch of the holder
+//   - lapsed: epoch in which they expire
 //   - enrolled: en as it was seen
 func (c AdvanceCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(advanceReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// ReleaseOdd gives slots back whose holder last wrote in an odd epoch. They expire two epochs later.
+// ReleaseOdd releases slots whose holder last wrote in an odd epoch. They expire two epochs later.
 //   - amount: slots, positive
-//   - epoch: the one of the holder
-//   - lapsed: the one in which they expire
+//   - epoch: epoch of the holder
+//   - lapsed: epoch in which they expire
 //   - enrolled: en as it was seen
 func (c AdvanceCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(advanceReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
@@ -370,12 +370,12 @@ func Keep() KeepCall {
 	return KeepCall{keepOperation.Call()}
 }
 
-// Admit requires that requests are served. Settlements of requests served before do not require it.
+// Admit requires that the bucket is not disabled. Settlements of admitted requests do not require it.
 func (c KeepCall) Admit() {
 	c.Pick(keepAdmit, "")
 }
 
-// Current requires that no operator has made a change effective since.
+// Current requires that no operator has since made a change effective.
 //   - generation: cg as it was seen, epoch milliseconds; 0 for none
 func (c KeepCall) Current(generation int64) {
 	c.Pick(keepCurrent, "", expr.N(generation))
@@ -393,8 +393,8 @@ func (c KeepCall) Prolong(expiresAt int64) {
 	c.Pick(keepProlong, "", expr.N(expiresAt))
 }
 
-// Enrol begins the slots of a limit, all of them free.
-//   - slots: slots there are
+// Enrol creates the slots of a limit, all of them free.
+//   - slots: number of slots
 //   - zero: 0
 //   - epoch: the present epoch
 //   - term: length of an epoch, milliseconds
@@ -433,17 +433,17 @@ func (c KeepCall) ChangeTerm(limit string, term, epoch, seen, zero, enrolled, ne
 	)
 }
 
-// Resize changes the number of slots. With fewer of them the number of free slots may be negative until holders release
-// some.
-//   - difference: slots more than so far
-//   - slots: slots from now on
-//   - seen: slots so far
+// Resize changes the number of slots. If the number is lowered, the number of free slots may be negative until holders
+// release some.
+//   - difference: increase of the number
+//   - slots: the new number
+//   - seen: the number so far
 func (c KeepCall) Resize(limit string, difference, slots, seen int64) {
 	c.Pick(keepResize, limit, expr.N(difference), expr.N(slots), expr.N(seen))
 }
 
-// OpenEven begins an even epoch. What its counter had is free: its holders last wrote two epochs before. The slots that
-// the caller still holds move to the new epoch in the same write.
+// OpenEven begins an even epoch. The slots of its counter become free, since their holders last wrote two epochs
+// before. The slots that the caller still holds move to the new epoch in the same write.
 //   - seen: the present epoch so far
 //   - epoch: the one that begins, an even one
 //   - kept: slots of the caller that were last renewed in the epoch before; 0 for none
@@ -461,11 +461,11 @@ func (c KeepCall) OpenOdd(limit string, seen, epoch, kept, enrolled int64) {
 	c.Pick(keepOpenOdd, limit, expr.N(seen), expr.N(epoch), expr.N(kept), expr.N(enrolled))
 }
 
-// Claim keeps free slots for a process that waits for them, replacing a claim that has expired. Other processes leave
+// Claim keeps free slots for a waiting process, and replaces a claim that has expired. Other processes do not take
 // them.
 //   - amount: slots, positive
 //   - claimant: a random number of the process
-//   - until: until when they are kept, epoch milliseconds
+//   - until: time until which they are kept, epoch milliseconds
 //   - seen: wu as it was seen, 0 for none
 //   - enrolled: en as it was seen
 func (c KeepCall) Claim(limit string, amount, claimant, until, seen, enrolled int64) {
@@ -479,7 +479,7 @@ func (c KeepCall) Unclaim(limit string) {
 
 // HoldEven takes slots that must be free, in an even epoch.
 //   - amount: slots, positive
-//   - least: the same, and those that are kept for a process that waits
+//   - least: amount plus the slots that are kept for a waiting process
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
@@ -489,7 +489,7 @@ func (c KeepCall) HoldEven(limit string, amount, least, epoch, takers, enrolled 
 
 // HoldOdd takes slots that must be free, in an odd epoch.
 //   - amount: slots, positive
-//   - least: the same, and those that are kept for a process that waits
+//   - least: amount plus the slots that are kept for a waiting process
 //   - epoch: the present one
 //   - takers: leases that share them
 //   - enrolled: en as it was seen
@@ -497,7 +497,7 @@ func (c KeepCall) HoldOdd(limit string, amount, least, epoch, takers, enrolled i
 	c.Pick(keepHoldOdd, limit, expr.N(amount), expr.N(least), expr.N(epoch), expr.N(takers), expr.N(enrolled))
 }
 
-// BeatEven renews slots in an even epoch, whose holders last wrote in the epoch before.
+// BeatEven renews slots whose holders last wrote in the epoch before, in an even epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
 //   - enrolled: en as it was seen
@@ -505,7 +505,7 @@ func (c KeepCall) BeatEven(limit string, amount, epoch, enrolled int64) {
 	c.Pick(keepBeatEven, limit, expr.N(amount), expr.N(epoch), expr.N(enrolled))
 }
 
-// BeatOdd renews slots in an odd epoch, whose holders last wrote in the epoch before.
+// BeatOdd renews slots whose holders last wrote in the epoch before, in an odd epoch.
 //   - amount: slots, positive
 //   - epoch: the present one
 //   - enrolled: en as it was seen
@@ -513,26 +513,25 @@ func (c KeepCall) BeatOdd(limit string, amount, epoch, enrolled int64) {
 	c.Pick(keepBeatOdd, limit, expr.N(amount), expr.N(epoch), expr.N(enrolled))
 }
 
-// ReleaseEven gives slots back whose holder last wrote in an even epoch. They expire two epochs later.
+// ReleaseEven releases slots whose holder last wrote in an even epoch. They expire two epochs later.
 //   - amount: slots, positive
-//   - epoch: the one of the holder
-//   - lapsed: the one in which they expire
+//   - epoch: epoch of the holder
+//   - lapsed: epoch in which they expire
 //   - enrolled: en as it was seen
 func (c KeepCall) ReleaseEven(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(keepReleaseEven, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// ReleaseOdd gives slots back whose holder last wrote in an odd epoch. They expire two epochs later.
+// ReleaseOdd releases slots whose holder last wrote in an odd epoch. They expire two epochs later.
 //   - amount: slots, positive
-//   - epoch: the one of the holder
-//   - lapsed: the one in which they expire
+//   - epoch: epoch of the holder
+//   - lapsed: epoch in which they expire
 //   - enrolled: en as it was seen
 func (c KeepCall) ReleaseOdd(limit string, amount, epoch, lapsed, enrolled int64) {
 	c.Pick(keepReleaseOdd, limit, expr.N(amount), expr.N(epoch), expr.N(lapsed), expr.N(enrolled))
 }
 
-// Hand hands held slots on within the process that holds them. Each of those who get them has a fencing number of its
-// own.
+// Hand hands slots on within the process that holds them. Each new holder gets its own fencing number.
 //   - takers: leases that get them
 //   - epoch: the present one
 //   - enrolled: en as it was seen
@@ -540,7 +539,7 @@ func (c KeepCall) Hand(limit string, takers, epoch, enrolled int64) {
 	c.Pick(keepHand, limit, expr.N(takers), expr.N(epoch), expr.N(enrolled))
 }
 
-// List enters a bucket into the index of its resource.
+// List adds a bucket to the index of its resource.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func List(pk, sk string) (expr.Bound, error) {
@@ -552,15 +551,15 @@ type MarkCall struct {
 	*expr.Call
 }
 
-// Mark makes a change of stored limits effective immediately. The change is stored before. From now on, writes of a
-// process that knows another mark fail, until the process has read the stored limits.
+// Mark makes a change of stored limits effective immediately, after it was stored. Writes of a process with an earlier
+// mark then fail until the process has read the stored limits.
 //   - generation: time at which the change was read, epoch milliseconds
 func Mark(generation int64) MarkCall {
 	return MarkCall{markOperation.Call(expr.N(generation))}
 }
 
 // Disable rejects requests. The item does not expire meanwhile, since one that is created again would not be disabled.
-// It enters the index of its namespace, like every item that does not expire.
+// It is added to the index of its namespace, like every item that does not expire.
 //   - disabled: true
 //   - pk: partition key in the index
 //   - sk: sort key in the index
@@ -568,18 +567,18 @@ func (c MarkCall) Disable(disabled bool, pk, sk string) {
 	c.Pick(markDisable, "", expr.Bool(disabled), expr.S(pk), expr.S(sk))
 }
 
-// Enable serves requests, subject to the limits.
+// Enable admits requests, subject to the limits.
 func (c MarkCall) Enable() {
 	c.Pick(markEnable, "")
 }
 
-// Excuse serves requests, and only counts them.
+// Excuse admits all requests, and only counts them.
 //   - until: time until which requests may rely on the item, epoch milliseconds
 func (c MarkCall) Excuse(until int64) {
 	c.Pick(markExcuse, "", expr.N(until))
 }
 
-// Own copies whether the parent of the entity is charged, unless a later parent is known. Other programs charge by that
+// Own copies whether the parent of the entity is charged, unless the item has a later parent. Other programs use that
 // copy.
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
@@ -588,7 +587,7 @@ func (c MarkCall) Own(cascade bool, moved int64, incarnation string) {
 	c.Pick(markOwn, "", expr.Bool(cascade), expr.N(moved), expr.S(incarnation))
 }
 
-// Inherit copies it over what is known of an earlier entity of the same id.
+// Inherit the same, replacing the copy of an earlier entity with the same id.
 //   - cascade: whether it is charged
 //   - moved: generation of the parent
 //   - incarnation: distinguishes the entity from the earlier one
@@ -645,7 +644,7 @@ type SameAsSeenCall struct {
 	*expr.Call
 }
 
-// SameAsSeen requires a shard as it was seen, which may refuse requests.
+// SameAsSeen requires a shard as it was seen, which may be disabled.
 //   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
 //   - shards: shards so far
 //   - until: vu as it was seen, epoch milliseconds; -1 for none
@@ -688,24 +687,24 @@ func ReplaceLevel(version int64) ReplaceLevelCall {
 	return ReplaceLevelCall{replaceLevelOperation.Call(expr.N(version))}
 }
 
-// Unswitched requires that the level does not say whether requests are refused.
+// Unswitched requires that the level does not define whether requests are rejected.
 func (c ReplaceLevelCall) Unswitched() {
 	c.Pick(replaceLevelUnswitched, "")
 }
 
-// Unruled requires that the level does not say whether parents are charged.
+// Unruled requires that the level does not define whether parents are charged.
 func (c ReplaceLevelCall) Unruled() {
 	c.Pick(replaceLevelUnruled, "")
 }
 
-// Ruled requires that the level still has this value. Other programs change it alone, as the one of switched.
+// Ruled requires that the level still has this value. As for switched, other programs change it separately.
 //   - said: its former value
 func (c ReplaceLevelCall) Ruled(said expr.Value) {
 	c.Pick(replaceLevelRuled, "", said)
 }
 
-// Switched requires that the level still has this value. Other programs change it alone, and leave the number of writes
-// as it is.
+// Switched requires that the level still has this value. Other programs change it separately, without a change of the
+// number of writes.
 //   - said: its former value
 func (c ReplaceLevelCall) Switched(said expr.Value) {
 	c.Pick(replaceLevelSwitched, "", said)
@@ -722,24 +721,24 @@ func RemoveLevel(version int64) RemoveLevelCall {
 	return RemoveLevelCall{removeLevelOperation.Call(expr.N(version))}
 }
 
-// Unswitched requires that the level does not say whether requests are refused.
+// Unswitched requires that the level does not define whether requests are rejected.
 func (c RemoveLevelCall) Unswitched() {
 	c.Pick(removeLevelUnswitched, "")
 }
 
-// Unruled requires that the level does not say whether parents are charged.
+// Unruled requires that the level does not define whether parents are charged.
 func (c RemoveLevelCall) Unruled() {
 	c.Pick(removeLevelUnruled, "")
 }
 
-// Ruled requires that the level still has this value. Other programs change it alone, as the one of switched.
+// Ruled requires that the level still has this value. As for switched, other programs change it separately.
 //   - said: its former value
 func (c RemoveLevelCall) Ruled(said expr.Value) {
 	c.Pick(removeLevelRuled, "", said)
 }
 
-// Switched requires that the level still has this value. Other programs change it alone, and leave the number of writes
-// as it is.
+// Switched requires that the level still has this value. Other programs change it separately, without a change of the
+// number of writes.
 //   - said: its former value
 func (c RemoveLevelCall) Switched(said expr.Value) {
 	c.Pick(removeLevelSwitched, "", said)
@@ -776,7 +775,7 @@ func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
 	return releaseProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
-// RaiseVersion replaces the version record as it was seen, so that no writer lowers another one's version.
+// RaiseVersion replaces the version record as it was seen, so that no writer lowers the version of another.
 //   - schema: schema_version as it was seen
 //   - client: client_min_version as it was seen
 //   - lambda: lambda_version as it was seen
@@ -788,7 +787,7 @@ func RaiseVersion(schema, client, lambda string) (expr.Bound, error) {
 	).Bind()
 }
 
-// ListResource notes that resources have limits of their own.
+// ListResource records that resources have limits of their own.
 //   - names: resources
 func ListResource(key ResourceRegistryKey, names []string) (expr.Bound, error) {
 	namespacePK, namespaceSK := key.NamespaceIndex()
@@ -799,7 +798,7 @@ func ListResource(key ResourceRegistryKey, names []string) (expr.Bound, error) {
 	).Bind()
 }
 
-// UnlistResource notes that resources no longer have limits of their own.
+// UnlistResource records that resources no longer have limits of their own.
 //   - names: resources
 func UnlistResource(names []string) (expr.Bound, error) {
 	return unlistResourceOperation.Call(expr.Strings(names...)).Bind()
@@ -851,13 +850,13 @@ func (c CountUsageCall) Consume(limit string, consumed int64) {
 	c.Pick(countUsageConsume, limit, expr.Decimal(consumed, 3))
 }
 
-// Ascribe adds to what requests of children consumed of one limit.
+// Ascribe adds to the consumption of one limit by requests of children.
 //   - consumed: part of the net consumption, millitokens
 func (c CountUsageCall) Ascribe(limit string, consumed int64) {
 	c.Pick(countUsageAscribe, limit, expr.Decimal(consumed, 3))
 }
 
-// Contain adds to what requests of narrower resources consumed of one limit.
+// Contain adds to the consumption of one limit by requests of narrower resources.
 //   - consumed: part of the net consumption, millitokens
 func (c CountUsageCall) Contain(limit string, consumed int64) {
 	c.Pick(countUsageContain, limit, expr.Decimal(consumed, 3))
@@ -881,19 +880,20 @@ func (c CountUsageCall) Persist() {
 	c.Pick(countUsagePersist, "")
 }
 
-// List enters the snapshot into the index of its namespace.
+// List adds the snapshot to the index of its namespace.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func (c CountUsageCall) List(pk, sk string) {
 	c.Pick(countUsageList, "", expr.S(pk), expr.S(sk))
 }
 
-// Unlist takes the snapshot out of the index of its namespace, which has items without expiry. A scan finds the others.
+// Unlist removes the snapshot from the index of its namespace, which has only items without expiry. A scan finds the
+// others.
 func (c CountUsageCall) Unlist() {
 	c.Pick(countUsageUnlist, "")
 }
 
-// Whole requires that nothing from the hour is carried to the day and the month.
+// Whole requires that the hour has no carried amounts for the day and the month.
 func (c CountUsageCall) Whole() {
 	c.Pick(countUsageWhole, "")
 }
@@ -929,13 +929,13 @@ func (c CarryUsageCall) Consume(limit string, consumed int64) {
 	c.Pick(carryUsageConsume, limit, expr.Decimal(consumed, 3))
 }
 
-// Ascribe adds to what requests of children consumed of one limit.
+// Ascribe adds to the consumption of one limit by requests of children.
 //   - consumed: part of the net consumption, millitokens
 func (c CarryUsageCall) Ascribe(limit string, consumed int64) {
 	c.Pick(carryUsageAscribe, limit, expr.Decimal(consumed, 3))
 }
 
-// Contain adds to what requests of narrower resources consumed of one limit.
+// Contain adds to the consumption of one limit by requests of narrower resources.
 //   - consumed: part of the net consumption, millitokens
 func (c CarryUsageCall) Contain(limit string, consumed int64) {
 	c.Pick(carryUsageContain, limit, expr.Decimal(consumed, 3))
@@ -948,14 +948,15 @@ func (c CarryUsageCall) Follow(source, first, last string) {
 	c.Pick(carryUsageFollow, source, expr.S(first), expr.S(last))
 }
 
-// List enters the snapshot into the index of its namespace.
+// List adds the snapshot to the index of its namespace.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func (c CarryUsageCall) List(pk, sk string) {
 	c.Pick(carryUsageList, "", expr.S(pk), expr.S(sk))
 }
 
-// Unlist takes the snapshot out of the index of its namespace, which has items without expiry. A scan finds the others.
+// Unlist removes the snapshot from the index of its namespace, which has only items without expiry. A scan finds the
+// others.
 func (c CarryUsageCall) Unlist() {
 	c.Pick(carryUsageUnlist, "")
 }
@@ -1017,13 +1018,13 @@ func (c AddHourCall) Consume(limit string, consumed int64) {
 	c.Pick(addHourConsume, limit, expr.Decimal(consumed, 3))
 }
 
-// Ascribe adds to what requests of children consumed of one limit.
+// Ascribe adds to the consumption of one limit by requests of children.
 //   - consumed: part of the net consumption, millitokens
 func (c AddHourCall) Ascribe(limit string, consumed int64) {
 	c.Pick(addHourAscribe, limit, expr.Decimal(consumed, 3))
 }
 
-// Contain adds to what requests of narrower resources consumed of one limit.
+// Contain adds to the consumption of one limit by requests of narrower resources.
 //   - consumed: part of the net consumption, millitokens
 func (c AddHourCall) Contain(limit string, consumed int64) {
 	c.Pick(addHourContain, limit, expr.Decimal(consumed, 3))
@@ -1040,14 +1041,15 @@ func (c AddHourCall) Persist() {
 	c.Pick(addHourPersist, "")
 }
 
-// List enters the snapshot into the index of its namespace.
+// List adds the snapshot to the index of its namespace.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
 func (c AddHourCall) List(pk, sk string) {
 	c.Pick(addHourList, "", expr.S(pk), expr.S(sk))
 }
 
-// Unlist takes the snapshot out of the index of its namespace, which has items without expiry. A scan finds the others.
+// Unlist removes the snapshot from the index of its namespace, which has only items without expiry. A scan finds the
+// others.
 func (c AddHourCall) Unlist() {
 	c.Pick(addHourUnlist, "")
 }
@@ -1065,17 +1067,17 @@ func (c AddHourCall) Later(day, seen, contained string) {
 	c.Pick(addHourLater, day, expr.S(seen), expr.S(contained))
 }
 
-// ClaimDueHour claims an hour that no aggregator works on, or that one has had for too long.
+// ClaimDueHour claims an hour that no aggregator works on, or whose aggregator has taken too long.
 //   - owner: the aggregator
 //   - now: epoch seconds
-//   - until: time from which another aggregator may go on, epoch seconds
+//   - until: time from which another aggregator may continue, epoch seconds
 func ClaimDueHour(owner string, now, until int64) (expr.Bound, error) {
 	return claimDueHourOperation.Call(expr.S(owner), expr.N(now), expr.N(until)).Bind()
 }
 
 // KeepDueHour records the progress of an hour.
 //   - owner: the aggregator
-//   - until: time from which another aggregator may go on, epoch seconds
+//   - until: time from which another aggregator may continue, epoch seconds
 //   - after: sort key in GSI2 up to which it is done
 func KeepDueHour(owner string, until int64, after string) (expr.Bound, error) {
 	return keepDueHourOperation.Call(expr.S(owner), expr.N(until), expr.S(after)).Bind()
@@ -1104,8 +1106,8 @@ func (c AddChildCall) Unmoved(generation int64) {
 	c.Pick(addChildUnmoved, "", expr.N(generation))
 }
 
-// HoldEntity requires that an entity exists, and has not been moved since it was read. It is written with a move below
-// it, so that no two moves make a circle.
+// HoldEntity requires that an entity exists, and has not been moved since it was read. A move of another entity below
+// it includes this check, so that no two moves form a cycle.
 //   - generation: pgen as it was read, 0 for none
 func HoldEntity(generation int64) (expr.Bound, error) {
 	return holdEntityOperation.Call(expr.N(generation)).Bind()
@@ -1116,8 +1118,8 @@ type MoveEntityCall struct {
 	*expr.Call
 }
 
-// MoveEntity moves an entity to another parent, or to none. It requires the record as it was read: one created again
-// has another time of creation.
+// MoveEntity moves an entity to another parent, or to none. It requires the record as it was read. A record that was
+// created again has another time of creation.
 //   - seen: pgen as it was read, 0 for none
 //   - generation: generation of the new parent
 //   - updates: 1
@@ -1156,8 +1158,8 @@ type UpdateEntityCall struct {
 	*expr.Call
 }
 
-// UpdateEntity changes name and metadata of an entity. It requires the record as it was read: one created again has
-// another time of creation.
+// UpdateEntity changes name and metadata of an entity. It requires the record as it was read. A record that was created
+// again has another time of creation.
 //   - name: display name
 //   - metadata: strings that the application keeps with the entity
 //   - updates: 1
@@ -1182,7 +1184,7 @@ func (c UpdateEntityCall) Since(createdAt string) {
 	c.Pick(updateEntitySince, "", expr.S(createdAt))
 }
 
-// ReplaceStreamLease replaces the lease that was read: claims it, keeps it, moves its position or gives it back. Every
+// ReplaceStreamLease replaces the lease that was read: claims it, keeps it, moves its position or releases it. Every
 // such write increments beats.
 //   - beats: writes of the item at the time of reading
 func ReplaceStreamLease(beats int64) (expr.Bound, error) {
@@ -1196,8 +1198,8 @@ func ReplaceMigration(beats int64) (expr.Bound, error) {
 	return replaceMigrationOperation.Call(expr.N(beats)).Bind()
 }
 
-// HoldMigration requires that a run works on the migration, or on a part of it. Every write of an item is sent with
-// this check.
+// HoldMigration requires that a run works on the migration, or on a part of it. Every write of an item includes this
+// check.
 //   - owner: the run
 func HoldMigration(owner string) (expr.Bound, error) {
 	return holdMigrationOperation.Call(expr.S(owner)).Bind()

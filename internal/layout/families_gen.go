@@ -155,12 +155,12 @@ func bucketLimitNamed(members *[]bucket.Limit, name string) *bucket.Limit {
 	return &(*members)[len(list)]
 }
 
-// BucketLife is a member of the family i_{limit}. The life of a token bucket: from its start, full, until it is
-// dropped. Tokens of an earlier life are not given back to it. Absent if another program, or an older version, started
-// it.
+// BucketLife is a member of the family i_{limit}. The life of a token bucket, which lasts from its start, full, until
+// it is dropped. Tokens of an earlier life are not returned to it. Absent if another program, or an older version,
+// started it.
 type BucketLife struct {
 	Name   string // limit name
-	Number int64  // value: a number that the earlier life did not have
+	Number int64  // value: a number that differs from the number of every earlier life
 }
 
 // appendBucketLife appends the attributes of a limit to an item.
@@ -526,11 +526,11 @@ func usageCountNamed(members *[]UsageCount, name string) *UsageCount {
 	return &(*members)[len(list)]
 }
 
-// UsageSource is a member of the family seq#{source}. A shard of the bucket that the figures come from.
+// UsageSource is a member of the family seq#{source}. A shard of the bucket, as a source of the figures.
 type UsageSource struct {
 	Name string // shard of a bucket, in decimal: where figures come from
-	// value: its last change that the figures contain: a sequence number in 40 digits, after the label of the stream,
-	// if any, and a slash
+	// value: the last change of the shard that the figures contain: a sequence number in 40 digits, after the label of
+	// the stream, if any, and a slash
 	Last string
 }
 
@@ -600,11 +600,11 @@ func usageHoursNamed(members *[]UsageHours, name string) *UsageHours {
 	return &(*members)[len(list)]
 }
 
-// UsageChildren is a member of the family children#{limit}. What requests of children consumed of one limit. Absent if
-// there was none, and in what earlier versions counted.
+// UsageChildren is a member of the family children#{limit}. The consumption of one limit by requests of children.
+// Absent if there was none, and in snapshots of earlier versions.
 type UsageChildren struct {
 	Name string // limit name
-	// value: part of the net consumption that requests of children made: tokens in the table, millitokens in programs
+	// value: part of the net consumption by requests of children: tokens in the table, millitokens in programs
 	Consumed int64
 }
 
@@ -637,11 +637,11 @@ func usageChildrenNamed(members *[]UsageChildren, name string) *UsageChildren {
 	return &(*members)[len(list)]
 }
 
-// UsageNarrower is a member of the family narrower#{limit}. What requests of narrower resources consumed of one limit.
-// Absent if there was none.
+// UsageNarrower is a member of the family narrower#{limit}. The consumption of one limit by requests of narrower
+// resources. Absent if there was none.
 type UsageNarrower struct {
 	Name string // limit name
-	// value: part of the net consumption that requests of narrower resources made: tokens in the table, millitokens in
+	// value: part of the net consumption by requests of narrower resources: tokens in the table, millitokens in
 	// programs
 	Consumed int64
 }

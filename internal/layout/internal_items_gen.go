@@ -95,8 +95,8 @@ func DecodeOperation(item expr.Item) (Operation, error) {
 	return it, d.failure(key)
 }
 
-// Alert is an alert item. The one alert of a period in which a budget came to a threshold. It stands beside shard 0.
-// The process that writes it notifies.
+// Alert is an alert item. The alert of a budget that reached a threshold, one for each period. It is stored beside
+// shard 0. The process that writes it notifies.
 type Alert struct {
 	Key AlertKey
 
@@ -157,8 +157,8 @@ func DecodeAlert(item expr.Item) (Alert, error) {
 	return it, d.failure(key)
 }
 
-// RejectionReport is a rejection report item. The heaviest rejections of one process in a minute. Only processes that
-// were asked to report write them, and only in minutes with rejections.
+// RejectionReport is a rejection report item. The heaviest rejections of one process in a minute. Only processes with
+// reports turned on write them, and only in minutes with rejections.
 type RejectionReport struct {
 	Key RejectionReportKey
 
@@ -221,7 +221,7 @@ func DecodeRejectionReport(item expr.Item) (RejectionReport, error) {
 	return it, d.failure(key)
 }
 
-// Settlement is a settlement item. The settlement of a lease that was handed on as data. It is stored beside shard 0. A
+// Settlement is a settlement item. The settlement of a lease that was passed on as data. It is stored beside shard 0. A
 // repeated settlement finds it, and corrects nothing.
 type Settlement struct {
 	Key SettlementKey
@@ -285,12 +285,12 @@ func DecodeSettlement(item expr.Item) (Settlement, error) {
 	return it, d.failure(key)
 }
 
-// Request is a request item. The lease of a request that came with an id, written with its amounts. A repeated request
+// Request is a request item. The lease of a request with an id, written together with its amounts. A repeated request
 // finds it, and takes nothing.
 type Request struct {
 	Key RequestKey
 
-	Asked     string // asked: what the request asks for, as a SHA-256 of 64 hexadecimal digits
+	Asked     string // asked: hash of the request, a SHA-256 in 64 hexadecimal digits
 	Token     string // token: the lease as data
 	Writer    string // writer: the call that wrote it, 24 hexadecimal digits
 	ExpiresAt int64  // ttl: time of expiry, epoch seconds
@@ -413,8 +413,8 @@ func DecodeProvisionerPart(item expr.Item) (ProvisionerPart, error) {
 	return it, d.failure(key)
 }
 
-// ProvisionerLock is a provisioner lock item. The right to change the levels that a declarative provisioner manages.
-// Its owner alone writes.
+// ProvisionerLock is a provisioner lock item. The lock on the levels that a declarative provisioner manages. Only its
+// owner changes them.
 type ProvisionerLock struct {
 	Key ProvisionerLockKey
 

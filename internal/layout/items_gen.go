@@ -20,10 +20,10 @@ type Entity struct {
 	Cascade       bool      // cascade: whether the entity's consumption is charged to its parent as well
 	Metadata      expr.Item // metadata: strings that the application keeps with the entity
 	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
-	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
-	Version       int64     // version: changes of the entity so far; absent when there were none
-	// pgen: generation of the parent: a move to another one raises it to the present time in milliseconds, or by 1;
-	// absent before the first one of an entity of this module
+	ChildrenAdded int64     // children_added: number of children created so far; absent if none
+	Version       int64     // version: number of changes of the entity so far; absent if none
+	// pgen: generation of the parent: a move to another parent raises it to the present time in milliseconds, or by 1;
+	// absent before the first move by this module
 	Generation int64
 	// pinc: distinguishes the entity from an earlier one of the same id; absent if created_at does that
 	Incarnation string
@@ -159,26 +159,26 @@ func DecodeChild(item expr.Item) (Child, error) {
 type Bucket struct {
 	Key BucketKey
 
-	RefilledAt  int64  // rf: last refill, epoch milliseconds, shared by all limits of the item
-	ShardCount  int64  // shard_count: shards of this entity and resource, as this shard knows it
-	Cascade     bool   // cascade: copied from the entity
-	Parent      string // parent_id: copied from the entity; absent when it has no parent
-	Moved       int64  // pgen: generation of that parent; absent if the entity has none
-	Incarnation string // pinc: entity that the copy is of; absent without a generation
-	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
+	RefilledAt int64  // rf: last refill, epoch milliseconds, shared by all limits of the item
+	ShardCount int64  // shard_count: shards of this entity and resource, as this shard knows it
+	Cascade    bool   // cascade: copied from the entity
+	Parent     string // parent_id: copied from the entity; absent if it has no parent
+	Moved      int64  // pgen: generation of that parent; absent if the entity has none
+	// pinc: incarnation of the entity that the copy belongs to; absent without a generation
+	Incarnation string
+	ExpiresAt   int64 // ttl: time of expiry, epoch seconds; absent if the limits are the entity's own
 	// ck: when a process read the levels of the entity that the item repeats, epoch milliseconds
 	LevelsReadAt int64
-	// cl: content of these levels at that time, as JSON; absent when the entity had no limits of its own and no parent
+	// cl: content of these levels at that time, as JSON; absent if the entity had no limits of its own and no parent
 	Levels   string
 	Disabled bool // disabled: present while requests of the bucket are rejected
-	// bypass: time until which requests may rely on this item and are only counted, epoch milliseconds; absent if
-	// limits apply
+	// bypass: time until which requests of the bucket may be only counted, epoch milliseconds; absent if limits apply
 	Bypass int64
-	// cg: when an operator last made a change effective immediately, epoch milliseconds: a process that knows another
-	// value reads the stored limits before it takes
+	// cg: when an operator last made a change effective immediately, epoch milliseconds: a process with another value
+	// reads the stored limits before it takes tokens
 	Generation    int64
-	SharedWindows string // sched: windows of the limits that have none of their own
-	SharedTimes   string // rsched: reset times of the limits that have none of their own
+	SharedWindows string // sched: windows of the limits without separate ones
+	SharedTimes   string // rsched: reset times of the limits without separate ones
 	// sched_tz: zone of all times and windows of the item, as the IANA database names it; absent in an item without
 	// them, or for UTC
 	Zone string
@@ -381,12 +381,12 @@ type EntityConfig struct {
 	// on_unavailable: failure policy of requests while the store is unavailable: allow or block; absent if the next
 	// level decides
 	OnUnavailable string
-	// disabled: true if requests are rejected; false if they are served, whatever wider levels say; absent if the next
-	// level decides. The text bypass if requests are counted, and no limit rejects them; another text counts as false
+	// disabled: true if requests are rejected; false if they are not, whatever wider levels have; absent if the next
+	// level decides. The text bypass if requests are only counted; any other text counts as false
 	Switch expr.Value
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
-	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and at last the
+	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and finally the
 	// record of the entity. Clients before 0.16.0 do not obey it
 	Cascade  expr.Value
 	Sessions []bucket.StoredLimit // w_{limit}_{field}, sorted by name
@@ -522,10 +522,10 @@ type ResourceConfig struct {
 	Within string
 	// sched_tz: zone of all times and windows, as the IANA database names it; absent for UTC, and without them
 	Zone string
-	// disabled: true if requests are rejected; false if they are served, whatever wider levels say; absent if the next
-	// level decides. The text bypass if requests are counted, and no limit rejects them; another text counts as false
+	// disabled: true if requests are rejected; false if they are not, whatever wider levels have; absent if the next
+	// level decides. The text bypass if requests are only counted; any other text counts as false
 	Switch expr.Value
-	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and at last the
+	// cascade: whether requests charge the parent of their entity; absent if the next level decides, and finally the
 	// record of the entity. Clients before 0.16.0 do not obey it
 	Cascade  expr.Value
 	Sessions []bucket.StoredLimit // w_{limit}_{field}, sorted by name
@@ -777,8 +777,8 @@ type Usage struct {
 	Window      string // window: hourly, daily or monthly
 	WindowStart string // window_start: start of the window, 2006-01-02T15:04:05Z
 	TotalEvents int64  // total_events: changes of buckets that the figures sum up
-	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent if it is kept forever
-	// rollup_carried: of an hour: the figures that the day and the month get when it ends, as JSON: events, and
+	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent for a snapshot without expiry
+	// rollup_carried: of an hour: the figures to be added to the day and the month when it ends, as JSON: events, and
 	// millitokens of each limit. A string, since readers take every number for the figure of a limit
 	Carried  string
 	Closed   string          // rollup_closed: of an hour: when carried became final, 2006-01-02T15:04:05Z
@@ -1124,7 +1124,7 @@ type Provisioner struct {
 	AppliedHash      string       // applied_hash: hash of the applied levels
 	// pending: levels that an unfinished run may have written: $SYSTEM, $RESOURCE:{resource} or {entity}#{resource}
 	Pending []expr.Value
-	// manager: manager of these levels: a file or a resource of CloudFormation; absent when none was named
+	// manager: manager of these levels: a file or a resource of CloudFormation; absent if none was named
 	Manager string
 	// parts: number of the parts that list the levels if they do not fit into this item; absent if they do
 	Parts int64

@@ -103,9 +103,9 @@ func (k BucketKey) Key() store.Key {
 	}
 }
 
-// ResourceIndex returns the key in index GSI2. Which items are in the index: entered in the background: two new items
-// of each process in ten seconds, others after their first refill, debt or rejection. Entered at creation in a table
-// for a mixed fleet, and in stores other than DynamoDB.
+// ResourceIndex returns the key in index GSI2. Which items are in the index: added in the background: two new items of
+// each process in ten seconds, others after their first refill, debt or rejection. Added at creation in a table for a
+// mixed fleet, and in stores other than DynamoDB.
 //
 //	GSI2PK = {ns}/RESOURCE#{resource}
 //	GSI2SK = BUCKET#{entity}#{shard}
@@ -185,8 +185,8 @@ func ParseOperationKey(key store.Key) (OperationKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
-// AlertKey addresses an alert item: the one alert of a period in which a budget came to a threshold. It stands beside
-// shard 0. The process that writes it notifies.
+// AlertKey addresses an alert item: the alert of a budget that reached a threshold, one for each period. It is stored
+// beside shard 0. The process that writes it notifies.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
 //	SK = #ALERT#{limit}#{threshold}#{since}
@@ -234,7 +234,7 @@ func ParseAlertKey(key store.Key) (AlertKey, bool) {
 }
 
 // RejectionReportKey addresses a rejection report item: the heaviest rejections of one process in a minute. Only
-// processes that were asked to report write them, and only in minutes with rejections.
+// processes with reports turned on write them, and only in minutes with rejections.
 //
 //	PK = {ns}/BUCKET#REJECTED#{window_key}
 //	SK = #REPORT#{number}#{process}
@@ -274,7 +274,7 @@ func ParseRejectionReportKey(key store.Key) (RejectionReportKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
-// SettlementKey addresses a settlement item: the settlement of a lease that was handed on as data. It is stored beside
+// SettlementKey addresses a settlement item: the settlement of a lease that was passed on as data. It is stored beside
 // shard 0. A repeated settlement finds it, and corrects nothing.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
@@ -284,7 +284,7 @@ type SettlementKey struct {
 	Entity   string // entity id, or the audit id of a configuration level
 	Resource string // resource
 	Shard    int    // shard number, from 0
-	Lease    string // id of a lease that was handed on as data, 32 hexadecimal digits
+	Lease    string // id of a lease that was passed on as data, 32 hexadecimal digits
 }
 
 // Key returns the primary key.
@@ -317,8 +317,8 @@ func ParseSettlementKey(key store.Key) (SettlementKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
-// RequestKey addresses a request item: the lease of a request that came with an id, written with its amounts. A
-// repeated request finds it, and takes nothing.
+// RequestKey addresses a request item: the lease of a request with an id, written together with its amounts. A repeated
+// request finds it, and takes nothing.
 //
 //	PK = {ns}/BUCKET#REQUEST#{entity}#{request}
 //	SK = #REQUEST
@@ -676,8 +676,8 @@ func ParseProvisionerPartKey(key store.Key) (ProvisionerPartKey, bool) {
 	return k, pk.done() && sk.done()
 }
 
-// ProvisionerLockKey addresses a provisioner lock item: the right to change the levels that a declarative provisioner
-// manages. Its owner alone writes.
+// ProvisionerLockKey addresses a provisioner lock item: the lock on the levels that a declarative provisioner manages.
+// Only its owner changes them.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER_LOCK
@@ -791,8 +791,8 @@ func ParseNamespaceIDKey(key store.Key) (NamespaceIDKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// StreamLeaseKey addresses a stream lease item: how much of one partition of the change stream is applied, and which
-// consumer has it.
+// StreamLeaseKey addresses a stream lease item: how far one partition of the change stream is applied, and which
+// consumer owns it.
 //
 //	PK = _/SYSTEM#
 //	SK = #STREAM#{partition}
@@ -822,8 +822,8 @@ func ParseStreamLeaseKey(key store.Key) (StreamLeaseKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// StreamGapKey addresses a stream gap item: a time of which changes of a partition were lost before they were counted,
-// or were left out.
+// StreamGapKey addresses a stream gap item: a time range in which changes of a partition were lost before they were
+// counted, or were skipped.
 //
 //	PK = _/SYSTEM#
 //	SK = #GAP#{since}#{partition}
@@ -858,8 +858,8 @@ func ParseStreamGapKey(key store.Key) (StreamGapKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// DueHourKey addresses a due hour item: an hour of usage of a resource that is to be added to days and months when it
-// ends, and the program that does it.
+// DueHourKey addresses a due hour item: an hour of usage of a resource that must be added to days and months when it
+// ends, and the aggregator that does it.
 //
 //	PK = _/ROLLUP#{due_part}
 //	SK = #HOUR#{window_key}#{id}#{resource}
@@ -953,7 +953,7 @@ func ParseMigrationPartKey(key store.Key) (MigrationPartKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// QueryEntityItems asks for everything under the key of an entity but its buckets.
+// QueryEntityItems asks for everything under the key of an entity, except its buckets.
 //
 //	PK = {ns}/ENTITY#{entity}
 func QueryEntityItems(ns, entity string) store.Query {
@@ -970,8 +970,8 @@ func QueryNamespaceItems(ns string) store.Query {
 	}
 }
 
-// QueryEntities asks for everything under the keys of entities but their buckets, in the order of the entities. It is
-// narrowed by entity unless that is empty.
+// QueryEntities asks for everything under the keys of entities, except their buckets, in the order of the entities. It
+// is narrowed by entity unless that is empty.
 //
 //	GSI4PK = {ns}
 //	GSI4SK = {ns}/ENTITY#{entity}…
@@ -1143,7 +1143,7 @@ func QueryAlerts(ns, entity, resource string, shard int) store.Query {
 	}
 }
 
-// QueryStreamGaps asks for the times of which changes were not counted.
+// QueryStreamGaps asks for the time ranges whose changes were not counted.
 //
 //	PK = _/SYSTEM#
 //	SK = #GAP#…
@@ -1154,7 +1154,7 @@ func QueryStreamGaps() store.Query {
 	}
 }
 
-// QueryDueHours asks for the hours of usage that have to be added to days and months, in the order of their starts.
+// QueryDueHours asks for the hours of usage that must be added to days and months, in the order of their starts.
 //
 //	PK = _/ROLLUP#{due_part}
 //	SK = #HOUR#…

@@ -14,7 +14,7 @@ type Version struct {
 	SchemaVersion    string // schema_version: version of the layout
 	LambdaVersion    string // lambda_version: version of the aggregator that is deployed
 	ClientMinVersion string // client_min_version: oldest client that may use the table
-	// children_from: time from which the table counts what requests of children are charged to their parents,
+	// children_from: time from which the table counts how much requests of children charge to their parents,
 	// 2006-01-02T15:04:05Z; the year 1 for always, absent for never
 	ChildrenFrom string
 	UpdatedAt    string // updated_at: time of the last change, 2006-01-02T15:04:05Z
@@ -233,7 +233,7 @@ func DecodeNamespaceID(item expr.Item) (NamespaceID, error) {
 	return it, d.failure(key)
 }
 
-// StreamLease is a stream lease item. How much of one partition of the change stream is applied, and which consumer has
+// StreamLease is a stream lease item. How far one partition of the change stream is applied, and which consumer owns
 // it.
 type StreamLease struct {
 	Key StreamLeaseKey
@@ -315,8 +315,8 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	return it, d.failure(key)
 }
 
-// StreamGap is a stream gap item. A time of which changes of a partition were lost before they were counted, or were
-// left out.
+// StreamGap is a stream gap item. A time range in which changes of a partition were lost before they were counted, or
+// were skipped.
 type StreamGap struct {
 	Key StreamGapKey
 
@@ -372,13 +372,13 @@ func DecodeStreamGap(item expr.Item) (StreamGap, error) {
 	return it, d.failure(key)
 }
 
-// DueHour is a due hour item. An hour of usage of a resource that is to be added to days and months when it ends, and
-// the program that does it.
+// DueHour is a due hour item. An hour of usage of a resource that must be added to days and months when it ends, and
+// the aggregator that does it.
 type DueHour struct {
 	Key DueHourKey
 
 	Owner string // owner: the aggregator that works on it
-	Until int64  // until: time from which another aggregator may go on, epoch seconds
+	Until int64  // until: time from which another aggregator may continue, epoch seconds
 	After string // after: sort key in GSI2 up to which it is done
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -439,7 +439,7 @@ type Migration struct {
 	Key MigrationKey
 
 	Source      string // source: the table that is migrated, as zlimit names stores
-	NamespaceID string // ns: id of the namespace that items without one go to
+	NamespaceID string // ns: id of the namespace for items without one
 	Cascade     bool   // cascade: whether entities of releases without the flag cascade
 	// windows: windows of usage that the source counted, in the order of counting, with commas between
 	Windows   string
@@ -447,7 +447,7 @@ type Migration struct {
 	Segments  int64  // segments: parts of the scan
 	Offline   bool   // offline: whether the source is not written meanwhile, so that its change stream is not read
 	StartedAt string // started_at: time of the start, 2006-01-02T15:04:05Z
-	Owner     string // owner: the run that works on it; absent when none does
+	Owner     string // owner: the run that works on it; absent if none does
 	Beats     int64  // beats: writes of this item
 	InPlace   bool   // in_place: whether the source is this table itself
 	// namespace: name of the namespace that was registered for items without one; of a migration in place
@@ -558,7 +558,7 @@ func DecodeMigration(item expr.Item) (Migration, error) {
 type MigrationPart struct {
 	Key MigrationPartKey
 
-	AfterPK  string    // after_pk: partition key of the item after which a scan goes on
+	AfterPK  string    // after_pk: partition key of the item after which the scan continues
 	AfterSK  string    // after_sk: sort key of that item
 	Position string    // position: sequence of the last change that was applied
 	Done     bool      // done: whether nothing is left of the part

@@ -124,7 +124,7 @@ func (le *Lease) String() string {
 // about 300 for two limits of one bucket. It contains the buckets, shards, amounts and periods of quotas that the lease
 // was taken from, and the corrections recorded by [Lease.Adjust]. It is neither signed nor encrypted: anyone who can
 // change a token can return tokens to any bucket of the namespace. So a service that hands tokens to its clients signs
-// them, and checks the signature before it settles.
+// them, and checks the signature before it settles, by package zlimit/leasetoken.
 //
 // Token returns a [*zlimit.ValidationError] for a lifetime outside of [zlimit.MinTokenTime] to [zlimit.MaxTokenTime],
 // for a lease that holds slots, which end with their process, and for a lease whose token would be too long. The lease
