@@ -185,6 +185,7 @@ func TestLeases(t *testing.T) {
 	s := newService(t)
 	lease := ok[client.Acquired](t, s, "POST", "/v1/acquire", keyOfGateway, `{"entity":"alice","resource":"gpt-4","consume":{"tpm":500},"lease":"1m"}`).Lease
 	body := func(lease string) string { return fmt.Sprintf(`{"lease":%q,"actual":{"tpm":0}}`, lease) }
+	details := map[string]string{"nothing": "Must not be empty.", "long": "Must have at most 4096 characters.", "a token of a lease": "Must be a token of this service, which begins with zl1."}
 	for name, altered := range map[string]string{
 		"nothing": "", "no token": "x", "a token of a lease": "zl1.AAAA", "another key": strings.Replace(lease, ".k1.", ".k2.", 1),
 		"cut": lease[:len(lease)-1], "longer": lease + "A", "a changed byte": lease[:20] + string(lease[20]^1) + lease[21:], "long": strings.Repeat("a", 5000),
@@ -193,6 +194,12 @@ func TestLeases(t *testing.T) {
 			p := fails(t, s, http.StatusBadRequest, "invalid_lease", "POST", "/v1/settle", keyOfGateway, body(altered))
 			if len(altered) > 10 && strings.Contains(p.Detail, altered) {
 				t.Errorf("the detail %q has the token", p.Detail)
+			}
+			if strings.Contains(strings.ToLower(p.Detail), "leasetoken") || !strings.Contains(p.Detail, " ") {
+				t.Errorf("the detail is %q, want what is wrong with the lease, and no package", p.Detail)
+			}
+			if want := details[name]; want != "" && p.Detail != want {
+				t.Errorf("the detail is %q, want %q", p.Detail, want)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,34 @@ func TestSwitches(t *testing.T) {
 		}
 	}
 	fails(t, s, http.StatusBadRequest, "invalid", "POST", "/v1/resources/search/disable", keyOfOps, `{"resource":"x"}`)
+}
+
+// TestSwitchesWithoutBody leaves the body out, as a client does that always names a type, or that does not know the length before.
+func TestSwitchesWithoutBody(t *testing.T) {
+	s := newService(t)
+	for _, kind := range []string{"", "application/json", "application/x-www-form-urlencoded"} {
+		for _, length := range []int64{0, -1} {
+			if length < 0 && kind != "application/json" { // a body that may have something
+				continue
+			}
+			for _, path := range []string{"entities/alice/disable", "entities/alice/enable", "resources/search/disable", "resources/search/inherit"} {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/"+path, strings.NewReader(""))
+				r.ContentLength = length
+				r.Header.Set("Authorization", "Bearer "+keyOfOps)
+				if kind != "" {
+					r.Header.Set("Content-Type", kind)
+				}
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, r)
+				if w.Code != http.StatusOK {
+					t.Errorf("POST %s of %q, length %d = %d %s, want 200", path, kind, length, w.Code, w.Body)
+				}
+			}
+		}
+	}
+	for method, path := range map[string]string{"POST": "/v1/entities/alice/parent", "PUT": "/v1/limits/system"} { // where it must be there
+		fails(t, s, http.StatusBadRequest, "invalid", method, path, keyOfOps, " ")
+	}
 }
 
 func TestParent(t *testing.T) {

@@ -80,11 +80,15 @@ func (c *call) read(to any) error {
 	switch {
 	case c.r.Method == http.MethodGet:
 		value, err = c.form.parameters(c.r.URL.RawQuery)
-	case c.form.optional && c.r.ContentLength == 0 && c.r.Header.Get("Content-Type") == "":
+	case c.form.optional && c.r.ContentLength == 0:
 		return nil
 	default:
 		var body []byte
-		if body, err = c.body(); err == nil {
+		body, err = c.body()
+		if err == nil && c.form.optional && len(body) == 0 { // of a length that was not known
+			return nil
+		}
+		if err == nil {
 			value, err = decode(body)
 		}
 	}
@@ -199,7 +203,7 @@ func ruleOf(err error, above []string) error {
 		}
 	case schema.Format == "password":
 		if given = ""; broken.SchemaField != "type" {
-			return leasetoken.ErrInvalid
+			return fmt.Errorf("%w: %s", leasetoken.ErrInvalid, rule(broken.SchemaField, schema))
 		}
 	}
 	return invalid(cmp.Or(pathOf(at), "body"), given, cmp.Or(rule(broken.SchemaField, schema), broken.Reason))

@@ -101,9 +101,12 @@ func is(targets ...error) func(error) bool {
 	}
 }
 
-// messageOf returns the text of an error without its package, as a sentence.
+// messageOf returns the text of an error without its package, as a sentence. What is wrong with a lease stands without the title of its problem.
 func messageOf(err error) string {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), leasetoken.ErrInvalid.Error()+": "), "zlimit: ")
+	text := strings.TrimPrefix(err.Error(), leasetoken.ErrInvalid.Error()+": ")
+	for _, of := range []string{"zlimit: ", "leasetoken: "} {
+		text = strings.TrimPrefix(text, of)
+	}
 	if text == "" {
 		return ""
 	}
