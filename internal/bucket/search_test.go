@@ -259,6 +259,66 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// TestSearchOfUnevenShards waits for a limit of two shards, of which one is empty. A window cuts off what both have together above its
+// capacity, and not what one has above its part.
+func TestSearchOfUnevenShards(t *testing.T) {
+	now := time.Date(2026, 4, 24, 16, 30, 0, 0, time.UTC).UnixMilli()
+	w := check.Call(calendar.ParseWindows("0 * * * * x0.5", "UTC")).Must(t, "calendar.ParseWindows()")
+	for _, test := range []struct {
+		refill int64 // 0 for a quota, with a limit beside it that has enough after an hour
+		asks   []int64
+	}{{1000, []int64{6000, 5500}}, {4000, []int64{6000, 7000}}, {0, []int64{4000, 2000}}} {
+		c := &Config{Params: []Params{{Name: "a", Capacity: 10_000, RefillAmount: test.refill, RefillPeriod: 3_600_000, Windows: w}}}
+		if test.refill == 0 {
+			c.Params[0].Times = timesOf(t, "0 0 * * *", "UTC")
+			c.Params = append(c.Params, Params{Name: "b", Capacity: 1000, RefillAmount: 1000, RefillPeriod: 3_600_000})
+		}
+		var shards []*State
+		for i := range 2 {
+			var plan Plan
+			plan.Create(c, &Demand{}, i, 2, now)
+			made := item{}
+			made.apply(&plan)
+			if made.state.Limits[0].Tokens = int64(1-i) * 5000; test.refill == 0 {
+				made.state.Limits[1].Tokens = 0
+			}
+			shards = append(shards, made.state)
+		}
+		for _, tokens := range test.asks {
+			d := &Demand{Amounts: []Amount{{Limit: "a", Tokens: tokens}}}
+			if test.refill == 0 {
+				d.Amounts = append(d.Amounts, Amount{Limit: "b", Tokens: 1000})
+			}
+			r := &sought{asked: []Asked{{Config: c, Shards: shards, Demand: d}}, now: now}
+			wait, random := r.wait(), rand.New(rand.NewPCG(7, 9))
+			end := min(wait, 30*24*3_600_000)
+			if at, ok := r.admittedBefore(random, end, 100); ok || wait != Never && !r.fits(wait) {
+				t.Errorf("%d of a limit with a refill of %d: told %d, admitted before: %t after %d", tokens, test.refill, wait, ok, at)
+			}
+		}
+	}
+}
+
+// TestSearchOfSessionsOfShards waits for the first of two shards whose session ends.
+func TestSearchOfSessionsOfShards(t *testing.T) {
+	const now, minute = 1_777_000_000_000, 60_000
+	c := &Config{Params: []Params{{Name: "a", Capacity: 10_000, RefillPeriod: 1000, Session: 3600}}}
+	var shards []*State
+	for i := range 2 {
+		var plan Plan
+		plan.Create(c, &Demand{Amounts: []Amount{{Limit: "a", Tokens: 5000}}}, i, 2, now-int64(10+40*i)*minute)
+		made := item{}
+		made.apply(&plan)
+		shards = append(shards, made.state)
+	}
+	for tokens, want := range map[int64]int64{1000: 10 * minute, 5000: 10 * minute, 5001: 50 * minute, 10_000: 50 * minute} {
+		r := &sought{asked: []Asked{{Config: c, Shards: shards, Demand: &Demand{Amounts: []Amount{{Limit: "a", Tokens: tokens}}}}}, now: now}
+		if wait := r.wait(); wait != want || !r.fits(wait) || r.fits(wait-1) {
+			t.Errorf("the wait for %d is %d, want %d", tokens, wait, want)
+		}
+	}
+}
+
 // TestStepsOfSearches counts the steps until a search ends that finds a wait far ahead, or none.
 func TestStepsOfSearches(t *testing.T) {
 	const hour, day = int64(3_600_000), int64(86_400_000)
@@ -282,6 +342,10 @@ func TestStepsOfSearches(t *testing.T) {
 	}
 	carries := resets("a", "0 0 1 * *", "", "UTC")
 	carries.Carry = 5000
+	parts := session("a", 300, "30-59 * * * * to 15:")
+	parts.Floors = "low=20+30"
+	cut := session("a", Endless, "30-59 * * * * x0.5")
+	cut.Windows = check.Call(calendar.ParseWindows("30-59 * * * * x0.5", "Europe/Berlin")).Must(t, "calendar.ParseWindows()")
 	for name, test := range map[string]struct {
 		limits []Params
 		asks   []int64 // tokens of each limit
@@ -298,6 +362,8 @@ func TestStepsOfSearches(t *testing.T) {
 		"one period is carried":                    {[]Params{carries}, []int64{11}, 0, 6*day + 8*hour, 100},
 		"prepaid":                                  {[]Params{session("a", Endless, "* 5 * * * x2")}, []int64{10}, 1, Never, 1},
 		"prepaid, with another limit":              {[]Params{session("a", Endless, "*/2 * * * * x0.5"), refills("b", 5, 1, hour, "", "")}, []int64{9, 1}, 5, Never, 20},
+		"prepaid, cut off before another one":      {[]Params{cut, refills("b", 1, 1, hour, "", "")}, []int64{9, 1}, 1, Never, 10},
+		"a part in a window":                       {parts.Divide(), []int64{14}, 0, hour / 2, 10},
 		"windows never meet":                       {[]Params{refills("a", 10, 5, 60_000, "* 22 * * * x2", "UTC"), refills("b", 10, 5, 60_000, "* 6 * * * x2", "UTC")}, []int64{14, 14}, 0, Never, 50},
 		"a reset is in none of the windows":        {[]Params{refills("a", 10, 5, 60_000, "* 22-23,0-3 * * * x2", "UTC"), resets("b", "0 6 * * *", "*/20 * * * * x2", "UTC")}, []int64{14, 14}, 0, Never, 300},
 		"a session opens in none of the windows":   {[]Params{session("a", 7*3600, "* 9-17 * * * x2"), resets("b", "0 0 1,15 * *", "0-29 * * * * x3", "UTC")}, []int64{15, 14}, -1, Never, 4000},
@@ -310,7 +376,7 @@ func TestStepsOfSearches(t *testing.T) {
 		"a quota of working days in working hours": {[]Params{resets("a", "0 8 * * 1-5", "* 9-17 * * 1-5 x2", "America/New_York")}, []int64{15}, 0, Never, 100},
 	} {
 		c := &Config{Params: test.limits}
-		d, took := &Demand{}, &Demand{}
+		d, took := &Demand{Priority: "low"}, &Demand{}
 		for i, tokens := range test.asks {
 			d.Amounts = append(d.Amounts, Amount{Limit: c.Params[i].Name, Tokens: tokens * 1000})
 			took.Amounts = append(took.Amounts, Amount{Limit: c.Params[i].Name, Tokens: test.taken * 1000})

@@ -20,7 +20,6 @@ type track struct {
 	latest int64 // stamp of the shards
 	mark   int64 // up to which one of the shards has crossed edges
 	alone  bool  // the demand has no other limit
-	even   bool  // all shards have been full since
 	looks  int   // at the shards
 
 	is     rule  // in the present stretch
@@ -170,15 +169,15 @@ func (t *track) follow(at int64) (steps int) {
 	t.begin()
 	switch {
 	case t.refills():
-		if t.has = min(t.has, t.most()); was.ends(at) || t.isUneven() {
+		if t.has = min(t.has, t.most()); was.ends(at) {
 			t.has = min(t.has, t.truth())
 		}
-	case was.ends(Never), resets && (t.p.Carry > 0 || at <= t.mark), !resets && t.isUneven() && (t.p.Session == 0 || t.open):
+	case was.ends(Never), resets && (t.p.Carry > 0 || at <= t.mark), t.open && len(t.shards) > 1:
 		had := t.has
 		t.has = t.truth()
 		t.spent = resets && at > t.mark && t.has <= had && was == (Grant{}) && t.p.Windows == nil
 	case resets, t.p.Session > 0 && !t.open:
-		t.has, t.even = t.is.capacity, true
+		t.has = t.is.capacity
 		t.spent = resets && t.p.Windows == nil
 	case t.p.Windows != nil:
 		t.has = min(t.has, t.most())
@@ -186,17 +185,10 @@ func (t *track) follow(at int64) (steps int) {
 	return (t.looks - looks) * stepsOfALook
 }
 
-// isUneven reports whether some shards may have more room than others: a window then takes more than is above the capacity.
-func (t *track) isUneven() bool {
-	return len(t.shards) > 1 && !t.even && (t.p.Windows != nil || t.p.Session > 0)
-}
-
 // truth returns the balance as the shards have it at the present time, with what is held beside them.
 func (t *track) truth() int64 {
 	t.looks++
-	has := t.balance(t.p)
-	t.even = t.even || has >= t.most()
-	return add(has, t.held)
+	return add(t.balance(t.p), t.held)
 }
 
 // cycle returns the cycle that the limit is in, by the time waited.

@@ -26,6 +26,11 @@ func TestCycle(t *testing.T) {
 		w := check.Call(ParseWindows(pattern+" x2", zone)).Must(t, "ParseWindows()")
 		times, _ := Parse(pattern, zone) // some patterns are of all minutes
 		at := begin + random.Int64N(18*366*24*3_600_000)
+		if place := check.Call(time.LoadLocation(zone)).Must(t, "time.LoadLocation()"); random.IntN(2) == 0 {
+			if set, _ := time.UnixMilli(at).In(place).ZoneBounds(); !set.IsZero() {
+				at = set.UnixMilli() + random.Int64N(2)*random.Int64N(7_200_000) // after clocks were set
+			}
+		}
 		in := w.Cycle(at)
 		if in.Until <= at {
 			t.Fatalf("%s in %s: the cycle at %d ends at %d", pattern, zone, at, in.Until)
@@ -42,6 +47,9 @@ func TestCycle(t *testing.T) {
 		}
 		compared++
 		one := from + random.Int64N(until-in.Length-from)
+		if random.IntN(2) == 0 {
+			one = min(one, from+random.Int64N(2)*random.Int64N(7_200_000))
+		}
 		two := one + in.Length
 		differ := func(a, b int64) bool { return a != b && min(a, b) < in.Until-two } // in the cycle
 		a, _, endA := w.At(one)
