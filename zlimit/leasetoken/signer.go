@@ -27,6 +27,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -136,25 +137,72 @@ func (s *Signer) SetKeys(of ...Key) error {
 
 var keyID = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
-// Sign returns the token of claims. Claims whose token would be longer than [MaxSize] are an error: the leases are of too many buckets
-// and limits. It does no I/O.
+// errNoKeys is the error of a signer that was not made by [NewSigner].
+var errNoKeys = errors.New("leasetoken: the signer has no key: make it by NewSigner")
+
+// current returns the keys, and an error if there are none.
+func (s *Signer) current() (*keys, error) {
+	if s == nil {
+		return nil, errNoKeys
+	}
+	of := s.keys.Load()
+	if of == nil {
+		return nil, errNoKeys
+	}
+	return of, nil
+}
+
+// Sign returns the token of claims. Names that are not valid UTF-8 are an error, and so are claims whose token would be longer than
+// [MaxSize]: the leases are of too many buckets and limits. It does no I/O.
 func (s *Signer) Sign(c *Claims) (string, error) {
+	by, err := s.current()
+	if err != nil {
+		return "", err
+	}
+	if c == nil {
+		return "", errors.New("leasetoken: invalid claims: must not be nil")
+	}
 	if n := len(c.Leases); n == 0 || n > MaxLeases {
 		return "", fmt.Errorf("leasetoken: invalid number of leases %d: must be from 1 to %d", n, MaxLeases)
 	}
 	if c.Expires.After(c.Last) {
 		return "", fmt.Errorf("leasetoken: invalid expiry %s: must not be after the end of the leases, %s", text(c.Expires), text(c.Last))
 	}
+	if field, name := c.notUTF8(); field != "" {
+		return "", fmt.Errorf("leasetoken: invalid %s %q: must be valid UTF-8", field, name)
+	}
 	payload, err := c.encode()
 	if err != nil {
 		return "", fmt.Errorf("leasetoken: %w", err)
 	}
-	by := s.keys.Load()
 	signed := prefix + by.sign + "." + base64.RawURLEncoding.EncodeToString(payload)
 	if size := len(signed) + 1 + macTextSize; size > MaxSize {
 		return "", fmt.Errorf("leasetoken: invalid size %d: must be at most %d; the leases are of too many buckets and limits", size, MaxSize)
 	}
 	return signed + "." + mac(by.secrets[by.sign], signed), nil
+}
+
+// notUTF8 returns the first name that is not valid UTF-8, with its field; "" if there is none. A payload with such a name could not be read.
+func (c *Claims) notUTF8() (field, name string) {
+	for _, of := range [][2]string{{"namespace", c.Namespace}, {"caller", c.Caller}} {
+		if !utf8.ValidString(of[1]) {
+			return of[0], of[1]
+		}
+	}
+	for i := range c.Leases {
+		at, l := "leases["+strconv.Itoa(i)+"] ", &c.Leases[i]
+		for _, of := range [][2]string{{"entity", l.Entity}, {"resource", l.Resource}} {
+			if !utf8.ValidString(of[1]) {
+				return at + of[0], of[1]
+			}
+		}
+		for limit := range l.Amounts {
+			if !utf8.ValidString(limit) {
+				return at + "limit", limit
+			}
+		}
+	}
+	return "", ""
 }
 
 // Open returns the claims of a token that was given to a caller in a namespace. A token that is not signed by a key of the signer is
@@ -175,6 +223,10 @@ func (s *Signer) Open(token, namespace, caller string, now time.Time) (*Claims, 
 
 // verify returns the claims of a token with a signature.
 func (s *Signer) verify(token string) (*Claims, error) {
+	by, err := s.current()
+	if err != nil {
+		return nil, err
+	}
 	invalid := func(reason string) (*Claims, error) { return nil, fmt.Errorf("%w: %s", ErrInvalid, reason) }
 	if len(token) > MaxSize {
 		return invalid("must have at most " + strconv.Itoa(MaxSize) + " bytes")
@@ -188,7 +240,7 @@ func (s *Signer) verify(token string) (*Claims, error) {
 	if !ok || len(prefix)+len(id) >= end {
 		return invalid("must be a token of this service, of four parts")
 	}
-	secret, ok := s.keys.Load().secrets[id]
+	secret, ok := by.secrets[id]
 	if !ok {
 		return invalid("is signed by a key that this service does not have, or no longer")
 	}

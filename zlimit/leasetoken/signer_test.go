@@ -275,6 +275,45 @@ func TestSignRefuses(t *testing.T) {
 	}
 }
 
+// TestNamesOfTokens signs names alone that a token can have: each token opens.
+func TestNamesOfTokens(t *testing.T) {
+	s := signer(t, key("k1", 1))
+	for field, set := range map[string]func(*Claims, string){
+		"namespace":          func(c *Claims, name string) { c.Namespace = name },
+		"caller":             func(c *Claims, name string) { c.Caller = name },
+		"leases[1] entity":   func(c *Claims, name string) { c.Leases[1].Entity = name },
+		"leases[1] resource": func(c *Claims, name string) { c.Leases[1].Resource = name },
+		"leases[1] limit":    func(c *Claims, name string) { c.Leases[1].Amounts[name] = 1 },
+	} {
+		c := claims()
+		set(c, "ö\x00 #")
+		if _, err := s.Open(sign(t, s, c), c.Namespace, c.Caller, start); err != nil {
+			t.Errorf("Open with a strange %s = %v", field, err)
+		}
+		c = claims()
+		set(c, "a\xff")
+		want := "leasetoken: invalid " + field + ` "a\xff": must be valid UTF-8`
+		if text, err := s.Sign(c); err == nil || err.Error() != want {
+			t.Errorf("Sign = %q, %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestNothing returns errors for claims that are nil, and for a signer without keys.
+func TestNothing(t *testing.T) {
+	if text, err := signer(t, key("k1", 1)).Sign(nil); err == nil || err.Error() != "leasetoken: invalid claims: must not be nil" {
+		t.Errorf("Sign(nil) = %q, %v", text, err)
+	}
+	for _, s := range []*Signer{nil, {}} {
+		if text, err := s.Sign(claims()); !errors.Is(err, errNoKeys) {
+			t.Errorf("Sign without keys = %q, %v", text, err)
+		}
+		if c, err := s.Open("zl1.k1.AAAA.AAAA", "", "", start); !errors.Is(err, errNoKeys) {
+			t.Errorf("Open without keys = %v, %v", c, err)
+		}
+	}
+}
+
 // FuzzOpen holds that a token opens only if it is the one that a signer makes of what it says.
 func FuzzOpen(f *testing.F) {
 	s := signer(f, key("k1", 1), key("k2", 2))
