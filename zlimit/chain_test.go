@@ -291,3 +291,29 @@ func TestChainsEnd(t *testing.T) {
 		t.Errorf("Acquire() = %v, want an error about the ancestors", err)
 	}
 }
+
+// In TestRaisedLimitBesideUsedUpParent, the limit of a child is raised, and a request falls short of it and of its parent, whose tokens another
+// process took. The child's item has its new limit by then: the request is admitted once the reported wait is over.
+func TestRaisedLimitBesideUsedUpParent(t *testing.T) {
+	s, c := newMemory(t), newClock()
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	putEntity(t, l, "team", "")
+	putEntity(t, l, "key-1", "team")
+	putEntity(t, l, "key-2", "team")
+	level := zlimit.Level{Entity: "key-1", Resource: "gpt-4"}
+	setSystem(t, l, zlimit.PerDay("tpm", 1000))
+	setLimits(t, l, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.PerHour("tpm", 100))
+	setLimits(t, l, level, zlimit.PerDay("tpm", 10))
+	acquire(t, l, ask(zlimit.Amounts{"tpm": 1}))
+	acquire(t, other, zlimit.Request{Entity: "key-2", Resource: "gpt-4", Consume: zlimit.Amounts{"tpm": 99}})
+	setLimits(t, l, level, zlimit.PerDay("tpm", 50))
+	_, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"tpm": 20}))
+	var exceeded *zlimit.ExceededError
+	if !errors.As(err, &exceeded) || len(exceeded.Violations()) != 2 {
+		t.Fatalf("Acquire() = %v, want both limits to reject it", err)
+	}
+	c.sleep(exceeded.RetryAfter())
+	if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"tpm": 20})); err != nil {
+		t.Errorf("after the reported wait of %v, Acquire() = %v", exceeded.RetryAfter(), err)
+	}
+}

@@ -210,8 +210,15 @@ func isByShare(errs []error) bool {
 
 // rejectionByShare returns a rejection of levels, at least one of which was rejected by one or two shards. A limit of such a level is
 // reported as in the shard that was last found short, unless all shards as last seen have less. So the reported wait suffices, even if
-// others take tokens from the other shards. It returns errRoom if tokens that this process has still to return cover the shortage.
+// others take tokens from the other shards. Another level that falls short by limits that its item does not have yet is brought in line, since
+// its refill by them begins with that. It returns errRoom if tokens that this process has still to return cover the shortage.
 func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []view, errs []error) error {
+	for i := range levels {
+		l, v := &levels[i], &views[i]
+		if len(v.states) > 0 && len(v.stale) == 0 && !l.inLine(v.states, ju.now()) && !ju.covered(l, v) && !ju.isStrained(l.bucket) {
+			_ = ju.aligner.bringInLine(ctx, l, v) // one that cannot be is reported as last seen
+		}
+	}
 	reported := ju.statuses(levels, views)
 	for i, err := range errs {
 		var short *shortage
