@@ -20,50 +20,50 @@ const (
 	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot bucket opens nothing
 	firstTrials = 4  // concurrent calls when the store answers again; each answer allows one more
 	lastTrials  = 64 // that many are allowed when the breaker closes
-	doubtPings  = 8  // questions before it opens: where a quarter of the store is silent, all are of it once in 65,536 times
+	doubtPings  = 8  // pings before it opens: if a quarter of the store is silent, all of them hit it once in 65,536 times
 
 	firstProbe, longestProbe = 500 * time.Millisecond, 700 * time.Millisecond // the pauses before probes, less up to a fifth
 )
 
-// A Breaker decides for the callers of a store whether their calls are worth making. In an outage it rejects them immediately, as not
-// sent, and probes on its own whether the store is back. It is safe for concurrent use.
+// A Breaker decides whether calls of a store are made. In an outage it rejects them immediately, as not sent, and probes in the background
+// whether the store is back. It is safe for concurrent use.
 //
-// A part of the store may be silent while the others answer, such as a server that has some of the keys. So calls are
-// also watched by their partition keys. Calls of a silent key are rejected, and the breaker probes the key on its own,
-// until it is answered. While several keys are silent, one unanswered call shows that another key is silent.
+// A part of the store may be silent while the rest answers, such as a server that has some of the keys. So the breaker also tracks calls by
+// partition key. It rejects calls of a silent key, and probes the key until it is answered. While several keys are silent, one unanswered
+// call suffices for another key to count as silent.
 //
 // A breaker is closed, open, or half open. What opens it:
-//   - silence: no call is answered for much longer than calls took recently, while several have been under way for half of that time;
+//   - silence: no call is answered for much longer than calls took recently, while several have waited for at least half of that time;
 //   - outages in a row without an answer between them: refused connections, errors of the server, and timeouts;
-//   - throttles of several keys in a row that are not throttles of a single key.
+//   - throttles in a row of several keys, unless the store names single keys as the reason.
 //
-// A failed condition, a rejection and the throttle of a key are answers. An answered probe half opens it: a few calls pass together,
-// and one more with each answer, until all do. A trial that fails opens it again, unless a later one was answered before. So does
-// silence: no trial is answered for as long as opened it.
+// A failed condition, a rejection and the throttle of a key are answers. An answered probe makes the breaker half open: a few concurrent
+// calls pass as trials, and each answer allows one more, until all calls pass. A failed trial opens it again, unless a later one has been
+// answered. Silence opens it again as well, if no trial is answered for the time that counts as silence.
 type Breaker struct {
 	options BreakerOptions
 	traffic traffic
 	keys    keyWatch
 	tasks   *tasks
-	ill     atomic.Bool  // failures were counted since the store answered last
-	looking atomic.Bool  // while silence is going to be judged without a call
+	ill     atomic.Bool  // failures were counted since the last answer
+	looking atomic.Bool  // a timer will evaluate silence without a call
 	round   atomic.Int64 // counts the changes of state: a call of an earlier one is no trial
 
-	mu       sync.Mutex // guards the fields below, ill, round, and changes of traffic.watch; it is taken before that of keys
+	mu       sync.Mutex // guards the fields below, ill, round, and changes of traffic.watch; locked before the one of keys
 	state    breakerState
 	outages  outages
 	trials   trials
 	openedAt time.Duration
 	refusal  *store.Error  // while it is not closed
 	away     chan struct{} // closed while it is open, to notify callers that wait for their turn
-	doubt    *time.Timer   // of the time of silence since the last answer to a trial
-	doubted  int64         // the value of traffic.watch for which the store was asked
-	askedAt  time.Duration // when that was
-	vouched  bool          // the store answered that, and no call since
+	doubt    *time.Timer   // fires if no trial is answered for the time of silence
+	doubted  int64         // the value of traffic.watch for which the store was pinged
+	askedAt  time.Duration // when it was pinged
+	vouched  bool          // the store answered the ping, but no call since
 	pause    time.Duration
 	probes   int
 	timer    *time.Timer // of the next probe
-	users    int         // tables that are in use
+	users    int         // open tables that use it
 }
 
 type breakerState uint8
@@ -80,11 +80,10 @@ type BreakerOptions struct {
 	// Silence is the time without an answer after which the store counts as silent; 0 for a quarter of the
 	// timeout. Calls are usually much faster. It runs from the first unanswered call.
 	Silence time.Duration
-	Ping    func(context.Context) error                // asks whether the store answers
-	Ask     func(ctx context.Context, pk string) error // asks whether it answers for a partition key; nil if no part is watched
-	IntN    func(int) int                              // a source of random numbers in [0, n); nil for that of the system
-	// Changed is called when calls are rejected from now on, with the cause; and when all pass again, with nil and the length of the
-	// outage.
+	Ping    func(context.Context) error                // pings the store
+	Ask     func(ctx context.Context, pk string) error // reads a partition key; nil if keys are not tracked
+	IntN    func(int) int                              // a source of random numbers in [0, n); nil for the default
+	// Changed is called with the cause when the breaker opens, and with nil and the length of the outage when it closes.
 	Changed func(cause error, lasted time.Duration)
 }
 
@@ -103,14 +102,14 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	return b
 }
 
-// Enter counts a user of the breaker, who ends its use by [Breaker.Leave].
+// Enter adds a user of the breaker, which must call [Breaker.Leave].
 func (b *Breaker) Enter() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.users++
 }
 
-// Leave ends the use of the breaker by one user, and reports whether it was the last one, which ends its probes.
+// Leave removes a user of the breaker, and reports whether it was the last one. The last one ends the probes.
 func (b *Breaker) Leave() (last bool) {
 	b.mu.Lock()
 	b.users--
@@ -125,16 +124,16 @@ func (b *Breaker) Leave() (last bool) {
 	return last
 }
 
-// insistKey is the key of contexts whose calls are made in outages as well.
+// insistKey is the key of contexts whose calls are also made in outages.
 type insistKey struct{}
 
-// Insist returns a context whose calls no breaker refuses: those that no failure policy decides about.
+// Insist returns a context whose calls no breaker rejects. It is for calls without a failure policy.
 func Insist(ctx context.Context) context.Context { return context.WithValue(ctx, insistKey{}, true) }
 
-// Insists reports whether no breaker refuses the calls of a context.
+// Insists reports whether no breaker rejects the calls of a context.
 func Insists(ctx context.Context) bool { return ctx.Value(insistKey{}) != nil }
 
-// Refusal returns an error if a call that began now would be refused. It is nil mostly, which takes one atomic load.
+// Refusal returns an error if a call that began now would be rejected. While the store answers, it takes one atomic load.
 func (b *Breaker) Refusal(ctx context.Context) error {
 	if b == nil || !b.traffic.isWatched() {
 		return nil
@@ -151,7 +150,7 @@ func (b *Breaker) refusalOf(ctx context.Context, pk string) error {
 	return b.Refusal(ctx)
 }
 
-// judge returns the error of a refused call, and otherwise whether it is a trial, which is counted if it is sent.
+// judge returns the error of a rejected call, and otherwise whether the call is a trial, which counts if it is sent.
 func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) {
 	if ctx.Value(insistKey{}) != nil {
 		return false, nil
@@ -185,10 +184,10 @@ func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) 
 	return sent, nil
 }
 
-// doubts asks the store when no call is answered for half of the time of silence, once in each silence. If the calls are all of a part that
-// is silent, or were lost, the answer shows it before the breaker opens. It gives calls the time of silence once more, and not again before
-// one of them is answered: a store may answer nothing but questions. Callers that gave up soon show less: the store may be slower than they wait.
-// Then only a question that is not answered opens the breaker, and each answer gives calls the time again. The breaker is locked.
+// doubts pings the store after no call was answered for half of the time of silence, once in each silence. If the calls were lost, or all
+// belong to a silent part, an answer shows that before the breaker opens. The answer gives calls the time of silence once more, and not
+// again until one of them is answered, since a store may answer only pings. Callers that gave up early prove less: the store may be slower
+// than they wait. Then only an unanswered ping opens the breaker, and each answer gives calls the time again. The breaker is locked.
 func (b *Breaker) doubts(silence time.Duration, isBrief bool) {
 	since := b.traffic.watch.Load()
 	if since <= 0 || since == b.doubted || b.vouched && !isBrief || b.traffic.now()-time.Duration(b.traffic.first.Load()) < silence/2 {
@@ -208,12 +207,12 @@ func (b *Breaker) doubts(silence time.Duration, isBrief bool) {
 	}
 }
 
-// patience returns how long a question is given whose answer decides.
+// patience returns how long the breaker waits for a ping that decides.
 func (b *Breaker) patience(silence time.Duration) time.Duration {
 	return max(silence, b.options.Timeout/4)
 }
 
-// vouch notes that the store answers questions, which were asked when calls were not answered since a time.
+// vouch notes that the store answers pings, which were sent since calls were not answered from a time.
 func (b *Breaker) vouch(since int64, isBrief bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,7 +226,7 @@ func (b *Breaker) vouch(since int64, isBrief bool) {
 	}
 }
 
-// A NotMade is the error of a call that a store did not try. It says nothing about the store.
+// A NotMade is the error of a call that was not tried. It proves nothing about the store.
 type NotMade struct{ Err error }
 
 // Error returns the reason.
@@ -236,7 +235,7 @@ func (e *NotMade) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *NotMade) Unwrap() error { return e.Err }
 
-// errSilentPart is the error of a call that is not made since others with such keys are not answered.
+// errSilentPart is the error of a call that is not made, since other calls with such keys are not answered.
 var errSilentPart = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w for these keys: no call was answered", errOpen)}
 
 // A sending is a call of the store that was sent.
@@ -247,7 +246,7 @@ type sending struct {
 	cell  cellKey
 }
 
-// sends notes that a call is sent, unless it returns an error: the call is refused.
+// sends notes that a call is sent. If it returns an error, the call is rejected.
 func (b *Breaker) sends(ctx context.Context, pk string) (s sending, err error) {
 	if s.cell = b.keys.cellOf(pk); b.keys.refuses(ctx, s.cell, pk) {
 		return s, errSilentPart
@@ -265,7 +264,7 @@ func (b *Breaker) sends(ctx context.Context, pk string) (s sending, err error) {
 	return s, nil
 }
 
-// ended notes how a call ended that was sent, of items with a partition key. The context is that of its caller.
+// ended notes the outcome of a call with a partition key. The context is the caller's.
 func (b *Breaker) ended(ctx context.Context, s sending, pk string, err error) {
 	took := b.traffic.now() - s.at
 	b.traffic.flying.Add(-1)
@@ -286,7 +285,7 @@ func (b *Breaker) ended(ctx context.Context, s sending, pk string, err error) {
 	}
 }
 
-// isOfOneKey reports whether a throttle says that it is one of keys, or of an index, and not of the table or the account.
+// isOfOneKey reports whether a throttle names keys or an index as the reason, and not the table or the account.
 func isOfOneKey(err error) bool {
 	return slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
 		return len(e.Throttles) > 0 && !slices.ContainsFunc(e.Throttles, func(t store.Throttle) bool {
@@ -324,7 +323,7 @@ func (b *Breaker) answered(s sending) {
 	}
 }
 
-// abandoned notes a call whose caller gave up. Unless it was under way for long, it says nothing, except that the store may be asked.
+// abandoned notes a call whose caller gave up. Unless it was under way for long, it proves nothing, but may be a reason to ping the store.
 func (b *Breaker) abandoned(s sending, pk string, took time.Duration) {
 	if !s.trial && took >= max(b.traffic.long(), b.traffic.silence()/2) {
 		b.looks(s.cell, pk)
@@ -345,8 +344,8 @@ func (b *Breaker) abandoned(s sending, pk string, took time.Duration) {
 	}
 }
 
-// looks schedules a judgement of the silence once enough time has passed since the calls that were not answered, even if no call follows.
-// Otherwise the first call after the return of the store would be refused, and the store would be asked only then.
+// looks schedules an evaluation of silence for when enough time has passed since the unanswered calls, even if no call follows. Otherwise
+// the first call after the return of the store would be rejected, and the store would be pinged only then.
 func (b *Breaker) looks(c cellKey, pk string) {
 	b.keys.looks(c, pk)
 	since := time.Duration(b.traffic.watch.Load())

@@ -13,15 +13,15 @@ import (
 
 // How a silent part of the store is known by its keys.
 const (
-	cellCalls   = 3             // calls of a key one after the other that are not answered, or keys of which one is not
-	nearCells   = 4             // that a key may have, all in one row
-	cellRows    = 256           // of cells, each of which is made with the first call of a key in it
+	cellCalls   = 3             // unanswered calls in a row of a key, or keys with one unanswered call each
+	nearCells   = 4             // cells that a key may use, all in one row
+	cellRows    = 256           // rows of cells; each is allocated by the first call of a key in it
 	rowCells    = 16            // in a row
-	cellPause   = time.Second   // between questions for silent keys, less up to a fifth
-	cellForgets = 5 * cellPause // calls that were not answered, if none came later
+	cellPause   = time.Second   // between probes of silent keys, less up to a fifth
+	cellForgets = 5 * cellPause // after this time without further calls, unanswered calls are discarded
 )
 
-// A keyWatch knows which partition keys of the store are silent, and asks for these until one is answered. It is safe for concurrent use.
+// A keyWatch tracks which partition keys of the store are silent, and probes them until one is answered. It is safe for concurrent use.
 type keyWatch struct {
 	*traffic
 	tasks *tasks
@@ -38,18 +38,18 @@ type keyWatch struct {
 	cursor  int           // the cell of the key that is probed next, or one before it
 }
 
-// A cell is the memory of calls with a partition key. It knows one at a time: another one takes it over when the calls
-// of the first are answered. A key has one of nearCells cells, or none while others have all of them.
+// A cell remembers the unanswered calls of one partition key. Another key may take it over once these calls are answered. A key uses one of
+// nearCells cells, or none while other keys use all of them.
 type cell struct {
 	key    atomic.Uint64          // hashed
-	begun  atomic.Int64           // calls sent since one was answered last
+	begun  atomic.Int64           // calls sent since the last answer
 	first  atomic.Int64           // when the first of them was sent
-	watch  atomic.Int64           // when the last one of cellCalls was sent; 0 while there are fewer
-	looked atomic.Bool            // while the key is going to be judged without a call
-	silent atomic.Pointer[string] // the key, once a call of it is not answered; its calls are refused, unless it is alone with one
+	watch  atomic.Int64           // when call number cellCalls was sent; 0 while there are fewer
+	looked atomic.Bool            // a timer will evaluate the key without a call
+	silent atomic.Pointer[string] // the key, if silent: its calls are rejected, unless only one is unanswered and few other keys are silent
 }
 
-// A cellRow is cells of keys with the same part of their hashes.
+// A cellRow has the cells for keys whose hashes share a part.
 type cellRow [rowCells]cell
 
 // A cellKey is a partition key, hashed, and its cell, nil for calls without one.
@@ -108,8 +108,8 @@ func (c cellKey) isKnown() bool {
 	return c.cell != nil && c.key.Load() == c.hash && c.begun.Load() != 0
 }
 
-// refuses reports whether a key is silent: several calls of it are not answered, or one while calls of other keys are not answered
-// either. Calls from long ago say nothing about now, and are forgotten.
+// refuses reports whether a key is silent: several of its calls are unanswered, or one while calls of other keys are unanswered as well.
+// Old calls prove nothing about the present, and are discarded.
 func (k *keyWatch) refuses(ctx context.Context, c cellKey, pk string) bool {
 	if !c.isKnown() {
 		return false
@@ -139,7 +139,7 @@ func (k *keyWatch) refuses(ctx context.Context, c cellKey, pk string) bool {
 	return true
 }
 
-// arePart reports whether several keys have calls that are not answered for the time of silence. The watch is locked.
+// arePart reports whether several keys have calls that were unanswered for the time of silence. The watch is locked.
 func (k *keyWatch) arePart(silence time.Duration) bool {
 	if k.quiet.Load() >= cellCalls {
 		return true
@@ -174,7 +174,7 @@ func (k *keyWatch) sentTo(c cellKey, at time.Duration) {
 	}
 }
 
-// heard notes an answer to a call with a key, or that its calls say nothing.
+// heard notes an answer to a call with a key, or that its calls prove nothing.
 func (k *keyWatch) heard(c cellKey) {
 	if c.isKnown() {
 		k.forget(c.cell)
@@ -202,7 +202,7 @@ func (k *keyWatch) unanswered(c cellKey, pk string, sent time.Duration) (known b
 	return known
 }
 
-// looks schedules a judgement of a key once enough time has passed since the calls that were not answered, even if no call follows.
+// looks schedules an evaluation of a key for when enough time has passed since its unanswered calls, even if no call follows.
 func (k *keyWatch) looks(c cellKey, pk string) {
 	if !c.isKnown() || c.silent.Load() != nil || !c.looked.CompareAndSwap(false, true) {
 		return
@@ -215,7 +215,7 @@ func (k *keyWatch) looks(c cellKey, pk string) {
 	})
 }
 
-// reset forgets all calls: a part says nothing while all is silent.
+// reset discards all calls: single keys prove nothing while the whole store is silent.
 func (k *keyWatch) reset() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -224,7 +224,7 @@ func (k *keyWatch) reset() {
 	}
 }
 
-// hush notes that a key is silent, and has silent keys asked for from now on. The watch is locked.
+// hush notes that a key is silent, and starts the probes of silent keys. The watch is locked.
 func (k *keyWatch) hush(c *cell, pk string) {
 	if !c.silent.CompareAndSwap(nil, &pk) {
 		return
@@ -245,8 +245,8 @@ func (k *keyWatch) askNext() {
 	})
 }
 
-// nextSilent returns a silent key, another one each time, and schedules a question for the next one after a pause. It returns false
-// if none is silent any more.
+// nextSilent returns a silent key, a different one each time, and schedules the probe of the next one after a pause. It returns false if
+// none is silent any more.
 func (k *keyWatch) nextSilent() (pk string, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -257,7 +257,7 @@ func (k *keyWatch) nextSilent() (pk string, any bool) {
 			continue
 		}
 		if silent := row[k.cursor%rowCells].silent.Load(); silent != nil {
-			apart := time.Duration(k.intN(int(cellPause/5/time.Millisecond))) * time.Millisecond // from other processes
+			apart := time.Duration(k.intN(int(cellPause/5/time.Millisecond))) * time.Millisecond // so that processes do not probe at the same moment
 			k.nextAsk = k.now() + cellPause - apart
 			k.askNext()
 			return *silent, true
@@ -267,8 +267,7 @@ func (k *keyWatch) nextSilent() (pk string, any bool) {
 	return "", false
 }
 
-// askFor asks for a silent key. Once it is answered, the silent part is probably back as a whole, and no other key is
-// asked for.
+// askFor probes a silent key. Once it is answered, the whole silent part is probably back, and no other key is probed.
 func (k *keyWatch) askFor(pk string) {
 	err := k.tasks.bounded(k.timeout/2, func(ctx context.Context) error { return k.ask(ctx, pk) })
 	switch store.OutcomeOf(err) {

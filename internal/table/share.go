@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Callers of a process share calls, so that the store is called once for all of them. A reply that never comes is an everyday
-// fault of a network, and must not become the fault of all who share the call:
+// Callers of a process share calls, so that the store is called once for all of them. Networks lose replies every day, and a lost reply
+// must not affect all callers that share the call:
 //
 //   - A late call counts as stuck: one of the waiting callers makes another. A call that the store throttles, and that is retried, is not
 //     late.
@@ -19,15 +19,15 @@ import (
 //   - A throttle is reported to all who share, since it says something about the key and not about the call.
 //   - A caller waits for silent calls no longer than for a call of its own.
 
-// soonestPart and latestPart are the parts of the call timeout after which a call is late at the earliest and at the latest. A caller who then
-// makes another has most of its time left, or half of it. A shorter bound would take the usual pauses of a network, such as a packet
-// that is sent again, for a loss.
+// soonestPart and latestPart are the parts of the call timeout after which a call is late at the earliest and at the latest. A caller that
+// then makes another call has most of its time left, or half of it. With a shorter bound, the usual pauses of a network, such as a
+// retransmission, would count as a loss.
 const (
 	soonestPart = 10
 	latestPart  = 2
 )
 
-// A Sharing is what callers of shared calls of one kind know together: how long such calls took recently. It is safe for concurrent use.
+// A Sharing has what callers of one kind of shared calls know: how long such calls took recently. It is safe for concurrent use.
 type Sharing struct {
 	table   *Table
 	started time.Time // for times, independent of changes of clocks
@@ -42,7 +42,7 @@ func (s *Sharing) Late() time.Duration {
 	return min(max(s.table.timeout/soonestPart, s.took.usual()), s.table.timeout/latestPart)
 }
 
-// Usual returns the time within which nearly all such calls end, as far as is known: 0 before any, and no more than Late.
+// Usual returns the time within which nearly all such calls end: 0 before the first one, and no more than Late.
 func (s *Sharing) Usual() time.Duration { return min(s.took.usual(), s.Late()) }
 
 // Took notes how long a call took that succeeded.
@@ -56,11 +56,11 @@ type Shared struct {
 	sharing *Sharing
 	done    chan struct{} // closed when the call has ended
 	err     error         // set before done is closed
-	sent    chan struct{} // closed when the call is sent: neither the pace of such calls nor the gate holds it back any more
-	due     atomic.Int64  // when its last read was, nanoseconds by the sharing
+	sent    chan struct{} // closed when the call is sent, after any delay by the pace of such calls or the gate
+	due     atomic.Int64  // when its last read was sent, nanoseconds by the sharing
 
-	next   atomic.Pointer[Shared] // the call that was begun when this one was late; nil for none
-	served chan struct{}          // closed when a call before this one has succeeded, late as it was
+	next   atomic.Pointer[Shared] // the call that replaced this one when it was late; nil for none
+	served chan struct{}          // closed when an earlier, late call has succeeded
 	serve  sync.Once              // closes served
 }
 
@@ -69,8 +69,7 @@ func (s *Sharing) Shared() *Shared {
 	return &Shared{sharing: s, done: make(chan struct{}), sent: make(chan struct{}), served: make(chan struct{})}
 }
 
-// Sent notes that a read of the call is sent, or sent again after an incomplete answer. The call is late by its last
-// read.
+// Sent notes that a read of the call is sent, or sent again after an incomplete answer. Whether the call is late depends on its last read.
 func (c *Shared) Sent() {
 	if c.due.Swap(int64(c.sharing.now())) == 0 {
 		close(c.sent)
@@ -129,17 +128,17 @@ func (c *Shared) Succeeded() bool {
 // A Sharer is a caller that needs the results of shared calls. It is not safe for concurrent use.
 type Sharer struct {
 	*Sharing
-	own    *Shared       // the call that it began last
-	passed *Shared       // the late call in whose place it begins one
-	served *Shared       // the call during which a call before it succeeded
+	own    *Shared       // the last call that it began
+	passed *Shared       // the late call that it replaces
+	served *Shared       // the call that an earlier, successful call has made unnecessary
 	waited time.Duration // for calls that were late or failed
-	alone  bool          // a call of another failed: the caller waits for none any more
+	alone  bool          // a call of another caller failed: the caller waits for no call any more
 }
 
 // Sharer returns a caller that has not waited yet.
 func (s *Sharing) Sharer() Sharer { return Sharer{Sharing: s} }
 
-// Passes reports whether the caller may put a call of its own in the place of one that is under way.
+// Passes reports whether the caller may replace a call under way by its own.
 func (w *Sharer) Passes(c *Shared) bool {
 	passes := w.alone || c.isLate()
 	if passes {

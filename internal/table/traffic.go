@@ -8,12 +8,12 @@ import (
 
 // What makes silence.
 const (
-	silentCalls = 5  // calls one after the other that are not answered for the time of silence
+	silentCalls = 5  // unanswered calls in a row
 	perOvertake = 3  // this many more for each call that another one has overtaken without an answer
 	mostSilent  = 32 // calls are enough in any case
 )
 
-// A traffic is what the calls of a store show of silence: when unanswered calls were sent, and how long others took. It is safe for
+// A traffic has what calls show about the silence of a store: when unanswered calls were sent, and how long others took. It is safe for
 // concurrent use without a lock.
 type traffic struct {
 	timeout time.Duration // of one call
@@ -21,14 +21,14 @@ type traffic struct {
 	started time.Time     // for times, independent of changes of clocks
 	took    latency
 
-	// watch is all that a call looks at while the store answers: 0. Above, it is when the last one of silentCalls was sent, in
-	// nanoseconds since the start, none of which is answered. It is negative while the breaker is not closed.
+	// watch is all that a call reads while the store answers: it is then 0. A positive value means that silentCalls calls are unanswered,
+	// and is when the last of them was sent, in nanoseconds since the start. It is negative while the breaker is not closed.
 	watch  atomic.Int64
-	begun  atomic.Int64 // calls sent since the store answered last
-	first  atomic.Int64 // when the first one of them was sent, by watch
+	begun  atomic.Int64 // calls sent since the last answer
+	first  atomic.Int64 // when the first of them was sent, as in watch
 	flying atomic.Int64 // calls under way
-	last   atomic.Int64 // when a call was sent last, by watch
-	gaveUp atomic.Bool  // callers of calls that it did not answer since have given up soon
+	last   atomic.Int64 // when the last call was sent, as in watch
+	gaveUp atomic.Bool  // callers of unanswered calls have given up early
 }
 
 func (t *traffic) now() time.Duration { return time.Since(t.started) }
@@ -55,24 +55,24 @@ func (t *traffic) heard() {
 	}
 }
 
-// forget takes back that calls are not answered.
+// forget discards the unanswered calls.
 func (t *traffic) forget() {
 	t.heard()
 	t.watch.Store(0)
 }
 
-// isWatched reports whether a call has to be judged.
+// isWatched reports whether a call needs a decision of the breaker.
 func (t *traffic) isWatched() bool {
 	return t.watch.Load() != 0 && t.isDue()
 }
 
-// isDue is [traffic.isWatched] for a store whose calls are perhaps not answered.
+// isDue is [traffic.isWatched] while calls may be unanswered.
 func (t *traffic) isDue() bool {
 	since := t.watch.Load()
 	return since < 0 || since > 0 && t.now()-time.Duration(since) >= t.least/4
 }
 
-// isSilentFor reports whether enough calls are not answered for a time. Calls from long ago say nothing about now, and are forgotten.
+// isSilentFor reports whether enough calls have been unanswered for a time. Old calls prove nothing about the present, and are discarded.
 func (t *traffic) isSilentFor(d time.Duration) bool {
 	since := time.Duration(t.watch.Load())
 	if since > 0 && (t.begun.Load() < silentCalls || t.now()-time.Duration(t.last.Load()) > 2*t.timeout) {
@@ -83,8 +83,8 @@ func (t *traffic) isSilentFor(d time.Duration) bool {
 	return since > 0 && now-since >= d/2 && now-time.Duration(t.first.Load()) >= d && t.begun.Load() >= t.enough()
 }
 
-// enough returns the number of calls one after the other that are not answered where the store is silent. Where a part of it is, some
-// in a row are of that part by chance. The store answers others meanwhile, which overtake those.
+// enough returns the number of unanswered calls in a row that make the store silent. If only a part of it is silent, several calls in a row
+// may belong to that part by chance. The store then answers other calls, which overtake them, and the number is higher.
 func (t *traffic) enough() int64 {
 	overtaken := max(t.flying.Load()-t.begun.Load(), 0)
 	return min(silentCalls+perOvertake*overtaken, mostSilent)
@@ -93,7 +93,7 @@ func (t *traffic) enough() int64 {
 // silence returns the time without an answer after which the store is silent.
 func (t *traffic) silence() time.Duration { return min(max(t.least, t.long()), t.timeout) }
 
-// long returns a time that is much longer than calls took recently.
+// long returns a time that is much longer than recent calls took.
 func (t *traffic) long() time.Duration {
 	if usual := t.took.usual(); usual > 0 {
 		return max(2*usual, t.brief())
@@ -101,7 +101,7 @@ func (t *traffic) long() time.Duration {
 	return t.timeout / 10
 }
 
-// brief returns a time in which a store may answer. Callers that give up sooner show nothing.
+// brief returns a time within which a store may answer. Callers that give up sooner prove nothing.
 func (t *traffic) brief() time.Duration { return t.timeout / 100 }
 
 // A latency is how long calls took recently. It is safe for concurrent use.
@@ -122,11 +122,11 @@ func (l *latency) add(d time.Duration) {
 	l.mean += (d - l.mean) / 8
 }
 
-// usual returns the time after which TCP takes a segment for lost (RFC 6298): the mean, and four times the deviation. So it follows a
-// store that becomes slow with the first slow reply. It is 0 before the first call.
+// usual returns the time after which TCP considers a segment lost (RFC 6298): the mean plus four times the deviation. So it adapts to a
+// slow store with the first slow reply. It is 0 before the first call.
 func (l *latency) usual() time.Duration { return l.of(1) }
 
-// of returns the same time for a number of calls one after another. Not all of them are late.
+// of returns the same time for a number of calls in a row, which are not all late.
 func (l *latency) of(calls int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
