@@ -30,15 +30,15 @@ type Aggregator struct {
 	hourly   hourly
 	roller   roller
 	tender   tender
-	// byHour makes a batch write snapshots of hours first. Its writes of days and months follow from the hours that it finds.
+	// byHour makes a batch write snapshots of hours first. The hours that it finds decide which days and months it writes.
 	byHour bool
-	// repeats are changes that Lambda brings again though they are applied.
+	// repeats are applied changes that Lambda delivers again.
 	repeats memory
 	// consumer reads the changes for Run; nil if the store has no change stream.
 	consumer *stream.Consumer
 }
 
-// A base is the shared ground of the parts of an aggregator. Each part knows those before it in [Aggregator].
+// A base has what the parts of an aggregator share. Each part uses only the parts before it in [Aggregator].
 type base struct {
 	table   *table.Table
 	options options
@@ -67,7 +67,7 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	return a, nil
 }
 
-// How calls of the store are made. A call that fails for longer is tried again with its batch.
+// How calls of the store are made. If a call keeps failing, it is tried again with its batch.
 const (
 	callTimeout   = 5 * time.Second // of one call
 	maxWriteTries = 4               // tries of a write that may be done twice
@@ -87,12 +87,11 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 	return a.apply(ctx, changes)
 }
 
-// apply does what follows from changes. It returns nil when all of it is done. Otherwise it returns an error for each
-// change with something left to do, nil for the others.
+// apply does the work for changes. It returns nil if all of it is done. Otherwise it returns an error for each change with work left, nil
+// for the others.
 //
-// The changes of one item must come in the order of their sequences, none left out. A change must not be applied
-// before an earlier one that failed, not even in a later batch. Otherwise changes may come in any batches, and may
-// come again.
+// The changes of one item must arrive in the order of their sequences, without gaps. A change must not be applied before an earlier one
+// that failed, not even in a later batch. Apart from that, changes may be divided into any batches, and may be repeated.
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()
 	b := newBatch(len(changes))

@@ -27,7 +27,7 @@ import (
 
 // A Sink keeps archived objects. It must be safe for concurrent use.
 type Sink interface {
-	// Put stores content under a name, made of parts with slashes between them, in place of earlier content.
+	// Put stores content under a name with slashes between its parts. It replaces earlier content.
 	Put(ctx context.Context, name string, content []byte) error
 }
 
@@ -54,8 +54,8 @@ func (s s3Sink) Put(ctx context.Context, name string, content []byte) error {
 	return err
 }
 
-// Directory returns a sink that stores objects as files in a directory. The directory is created as needed. A file
-// exists as a whole or not at all.
+// Directory returns a sink that stores objects as files in a directory. The directory is created as needed. A file is written completely or
+// not at all.
 func Directory(path string) Sink { return directory(path) }
 
 type directory string
@@ -69,8 +69,8 @@ func (d directory) Put(_ context.Context, name string, content []byte) error {
 //
 //	audit/year=2026/month=03/day=31/01KN…-5f0c….jsonl.gz
 //
-// Its name has the id of its first event, and a hash of the ids of all of them. So a batch that comes again replaces its objects. A batch
-// that is cut in another way may store an event twice, so readers must deduplicate by event_id.
+// Its name has the id of its first event, and a hash of the ids of all of them. So a repeated batch replaces its objects. If the changes
+// are divided into other batches, an event may be stored twice, so readers must deduplicate by event_id.
 func WithArchive(s Sink) Option { return func(o *options) { o.archive = s } }
 
 // An entry is an audit event on its way to the archive.
@@ -96,7 +96,7 @@ func auditEventOf(item expr.Item) (auditEvent, bool) {
 	return auditEvent{key, item, layout.ParseTime(decoded.Timestamp)}, true
 }
 
-// attributes returns the attributes of an item for the archive: all but keys and the time of expiry.
+// attributes returns the attributes of an item for the archive: all except keys and the time of expiry.
 func (e *auditEvent) attributes() (kept expr.Item) {
 	for _, a := range e.item {
 		if !layout.IsKeyAttribute(a.Name) && a.Name != layout.Table.TTL {

@@ -54,7 +54,7 @@ func (b *batch) fail(index int, err error) {
 	b.errs[index] = errors.Join(b.errs[index], err)
 }
 
-// start notes a snapshot that may be a new one.
+// start notes a snapshot that may be new.
 func (b *batch) start(s *snapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +90,7 @@ func (b *batch) hasFailed(index int) bool {
 	return b.errs[index] != nil
 }
 
-// outcome returns the error of each change, nil when there is none.
+// outcome returns the error of each change, nil if there is none.
 func (b *batch) outcome() []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

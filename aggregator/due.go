@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A record says of each resource and hour that there are snapshots to roll up. The aggregator that begins a snapshot
-// writes the record before the changes count as done. So an hour whose aggregator has crashed is found.
+// For each resource and hour with snapshots to roll up, there is a record. The aggregator that begins a snapshot writes the record before
+// the changes count as done. So the hour is found even if that aggregator crashes.
 
 // dueParts is the number of partitions that the records are spread over.
 const dueParts = 16
@@ -49,8 +49,7 @@ func (n *notes) add(k layout.DueHourKey) {
 	n.keys[k] = true
 }
 
-// noteAll makes sure that hours have their records, and returns the hours without one. A resource takes one write an
-// hour and process.
+// noteAll ensures that hours have their records, and returns the hours without one. Each process makes one write per resource and hour.
 func (hr *hourly) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
 	wanted := map[layout.DueHourKey][]*hour{}
 	var keys []layout.DueHourKey
@@ -81,8 +80,8 @@ func (hr *hourly) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
 	return failed
 }
 
-// noteDue writes the record of an hour. It replaces the record. A worker on the former one has perhaps missed the
-// snapshot. It loses its claim, and cannot delete the record.
+// noteDue writes the record of an hour. It replaces the record. A worker on the former record may have missed the snapshot, so it loses its
+// claim, and cannot delete the record.
 func (hr *hourly) noteDue(ctx context.Context, k layout.DueHourKey) error {
 	record := layout.DueHour{Key: k}
 	_, err := hr.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode()})

@@ -12,7 +12,7 @@ import (
 func ofTable(name string) Option { return func(o *options) { o.streamOf = name } }
 
 // refuse returns an error for an event that is not one of the table's stream, with new and old images. Counting it would be wrong, and
-// answering that all is well would hide a mapping of something else.
+// reporting success would hide an event source of another stream.
 func (a *Aggregator) refuse(event *events.DynamoDBEvent) error {
 	if len(event.Records) == 0 {
 		return errors.New("the event has no records of a stream of DynamoDB")

@@ -27,7 +27,7 @@ type snapshot struct {
 	window zlimit.Window
 	start  time.Time
 	events []event // by shard and sequence; may hold an event twice
-	begins bool    // as far as the first event shows: the bucket was not refilled in the window before
+	begins bool    // by the first event, the bucket was not refilled earlier in the window
 }
 
 func (s *snapshot) key() store.Key {
@@ -70,7 +70,7 @@ func (f *fold) add(shard layout.BucketKey, at time.Time, e event) {
 	}
 }
 
-// order puts snapshots that begin behind the others: they may have to wait.
+// order puts new snapshots after the others, since they may have to wait.
 func (s *snapshot) order(other *snapshot) int {
 	switch {
 	case s.begins == other.begins:
@@ -125,8 +125,8 @@ func newer(events []event, counted map[int]store.Sequence) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence <= counted[e.shard] })
 }
 
-// usage returns the sum of events of the snapshot, each once, and the events that are left when a sum would not fit 64
-// bits. The item could hold such a sum, but one write cannot add it.
+// usage returns the sum of the events of the snapshot, each once. If a sum would not fit into 64 bits, it also returns the remaining
+// events: the item could hold such a sum, but one write cannot add it.
 func (s *snapshot) usage(events []event) (u *layout.UsageDelta, rest []event) {
 	u = &layout.UsageDelta{
 		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(s.window), Start: s.start,

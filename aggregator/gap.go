@@ -24,7 +24,7 @@ const beginning = "@begin"
 // streamKept is how long DynamoDB keeps the changes of a stream.
 const streamKept = 24 * time.Hour
 
-// noteGap notes that changes were not counted. A gap that is noted already stays as it is. It makes one write.
+// noteGap records that changes were not counted, with one write. It does not change a recorded gap.
 func (bs *base) noteGap(ctx context.Context, kind, partition string, from, to time.Time) error {
 	item := layout.StreamGap{Key: layout.StreamGapKey{Since: int(from.UnixMilli()), Partition: partition}, To: to.UnixMilli(), Kind: kind}
 	absent, err := layout.Insert()
@@ -181,7 +181,7 @@ func madeAt(label string) (time.Time, bool) {
 	return time.UnixMilli(int64(seconds * 1000)).UTC(), err == nil && seconds > 1e9 && seconds < 1e11
 }
 
-// skips reports whether a change that fails is left out. It is left out once that is noted.
+// skips reports whether a failing change is skipped. It is skipped only after that was recorded.
 func (a *Aggregator) skips(c store.Change, failed error) bool {
 	if !isRefusal(failed) {
 		return false

@@ -12,12 +12,12 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// If writes are paid for, a batch writes snapshots of hours alone. An hour carries the amounts not yet in its
-// day and its month. When the hour ends it is closed, and added to both, see rollup.go.
+// If the store charges for writes, a batch writes only snapshots of hours. An hour carries the amounts that are not yet in its day and its
+// month. When the hour ends, it is closed, and added to both, see rollup.go.
 //
-// An hour may also be whole: begun by a program that writes all three snapshots, or with WithoutRollUp. It carries
-// nothing, and changes in it go directly to day and month, as do changes that come when an hour is closed. These go to the
-// hour last: a change that the hour contains is in the day and the month, or is carried.
+// An hour may also be whole: begun by a program that writes all three snapshots, or with WithoutRollUp. It carries nothing, and its changes
+// go directly to day and month. So do changes that arrive after an hour was closed. Both are added to the hour last: a change that the hour
+// contains is in the day and the month, or is carried.
 
 // An hour is the work of a batch on the snapshot of an hour.
 type hour struct {
@@ -43,7 +43,7 @@ type hourly struct {
 	noted   notes // the hours that this process has noted for rolling up
 }
 
-// countHours counts changes in their hours, and in days and months where the hours do not carry them.
+// countHours counts changes in their hours, and also in days and months if the hours do not carry them.
 func (hr *hourly) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
 	hours := hr.look(ctx, snapshots, b)
 	slices.SortStableFunc(hours, func(g, h *hour) int { return g.order(h.snapshot) })
@@ -268,7 +268,7 @@ func (hr *hourly) countLate(ctx context.Context, h *hour, b *batch) {
 	h.fail(b, left, err)
 }
 
-// follow sees to it that the hours of a batch are rolled up: it rolls up those whose time has come, and notes the others.
+// follow ensures that the hours of a batch are rolled up: it rolls up late hours itself, and records the others.
 func (hr *hourly) follow(ctx context.Context, hours []*hour, b *batch) {
 	var due, begun []*hour
 	for _, h := range hours {

@@ -13,16 +13,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is
-// the table's stream, with new and old images. The event source must report batch item failures. The function answers
-// with the first change that could not be applied, and Lambda goes on from there.
+// Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is the table's stream,
+// with new and old images. The event source must report batch item failures. The function returns the first change that could not be
+// applied, and Lambda continues from there.
 //
-// An event that is not from a stream with both images is an error, which is logged: the function counts nothing of it. A function
-// that [Serve] serves also rejects streams of other tables.
+// An event that is not from a stream with both images is an error, which is logged, and none of it is counted. A function of [Serve] also
+// rejects streams of other tables.
 //
-// The function answers before the time of the call ends. Changes that are not done by then count as failed. When
-// this client may not use the table, the function returns a [*zlimit.VersionError] for all changes, and they come
-// again.
+// The function returns before the time of the call ends. Changes that are not done by then count as failed. If this client may not use the
+// table, the function returns a [*zlimit.VersionError] for all changes, and they are delivered again.
 func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	return a.handle
 }

@@ -36,9 +36,8 @@ type options struct {
 // windows are the windows that usage is summed up over.
 var windows = [...]zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly}
 
-// minRetention is the shortest time that a snapshot is kept after its window. A change may come again for as long as
-// the stream of the table has it, which is a day. Such a change would begin a new snapshot in place of one that was
-// gone by then.
+// minRetention is the shortest time that a snapshot is kept after its window. A change may be delivered again for as long as the stream of
+// the table has it, which is a day. Such a change would begin a new snapshot in place of one that has expired.
 const minRetention = 48 * time.Hour
 
 func newOptions(opts []Option) (options, error) {
@@ -108,8 +107,8 @@ func WithRetention(w zlimit.Window, d time.Duration) Option {
 // WithConcurrency sets how many writes of one batch are under way at a time; the default is 8.
 func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n } }
 
-// WithoutTending leaves buckets to the limiters alone. By default the aggregator refills, splits and merges buckets that
-// it sees at work, before the limiters have to; nothing depends on it.
+// WithoutTending leaves all buckets to the limiters. By default the aggregator refills, splits and merges busy buckets before the limiters
+// have to. Correctness does not depend on that.
 func WithoutTending() Option { return func(o *options) { o.tending = false } }
 
 // WithMaxShards sets into how many items the bucket of one entity and resource may be split. It should equal the
