@@ -66,7 +66,7 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		case !p.mayAdmit(d, now):
 			status.Wait = Never
 		default:
-			status.Wait = v.until(p, available, func(capacity int64) int64 { return d.needs(p, capacity) })
+			status.Wait = v.untilAdmits(p, available, d)
 		}
 		if p.Whole != (Whole{}) {
 			v.combine(&status, p, d)

@@ -132,6 +132,11 @@ func (v view) inflow(p *Params, at int64) (sum uint64) {
 	return sum
 }
 
+// untilAdmits is until for what a demand needs. It is a function of its own, so that a status without a wait allocates nothing for it.
+func (v view) untilAdmits(p *Params, available int64, d *Demand) int64 {
+	return v.until(p, available, func(capacity int64) int64 { return d.needs(p, capacity) })
+}
+
 // until returns the time, in milliseconds, until shards with too little of a limit have enough, if nothing else happens, or Never. The
 // balance that is enough depends on the capacity.
 func (v view) until(p *Params, available int64, needs func(capacity int64) int64) int64 {
