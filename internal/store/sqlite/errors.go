@@ -22,6 +22,15 @@ func code(err error) int {
 // isBusy reports whether another connection's lock stopped a statement.
 func isBusy(err error) bool { return err != nil && code(err) == lib.SQLITE_BUSY }
 
+// rolledBack returns the error of a transaction, nil for none, joined with the one of its rollback. After some errors, such as that of a full
+// disk, SQLite has ended the transaction itself: the rollback then fails by SQLITE_ERROR, which means nothing.
+func rolledBack(err, rollback error) error {
+	if err != nil && code(rollback) == lib.SQLITE_ERROR {
+		return err
+	}
+	return errors.Join(err, rollback)
+}
+
 // An invalid is the error of a write that is at fault itself.
 type invalid struct{ error }
 

@@ -42,6 +42,9 @@ func TestFullDisk(t *testing.T) {
 	if !errors.As(err, &failed) || store.OutcomeOf(err) != store.Unavailable || failed.Unknown || !strings.Contains(err.Error(), "full") {
 		t.Fatalf("Write() to a full disk = %v, want an outage in which nothing was written", err)
 	}
+	if strings.Contains(err.Error(), "rollback") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("Write() to a full disk = %v, want one line without the rollback, which SQLite has done already", err)
+	}
 	check.Error(t, "Write() of an item that needs no more room", put(0, 1))
 	if items, err := s.Read(ctx, []store.Key{{PK: fmt.Sprint("p", last), SK: "s"}}, true); err != nil || items[0] != nil {
 		t.Errorf("Read() of what was not written = %v, %v", items, err)

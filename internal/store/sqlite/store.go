@@ -357,7 +357,7 @@ func (s *Store) setup(ctx context.Context, c *conn) (*conn, error) {
 			err = c.run(ctx, "COMMIT")
 		}
 		if err != nil {
-			return errors.Join(err, c.run(ctx, "ROLLBACK"))
+			return rolledBack(err, c.run(ctx, "ROLLBACK"))
 		}
 		return c.prepareAll(s.layout)
 	})

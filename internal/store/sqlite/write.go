@@ -106,7 +106,7 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 			return nil
 		}
 	}
-	return failure(op, errors.Join(err, c.rollback.exec(endless)))
+	return failure(op, rolledBack(err, c.rollback.exec(endless)))
 }
 
 // A plan is a write that was decided on the stored item.
