@@ -65,7 +65,7 @@ func (e *entry) keepEntering(ctx context.Context, embedded bool) {
 		if wait.For(ctx, pause-time.Duration(e.l.table.IntN(half))) != nil { // apart from other processes
 			return
 		}
-		err := e.enter(ctx, embedded)
+		_, err := e.enter(ctx, embedded)
 		if err == nil {
 			e.l.options.logger.Info("zlimit: the store is back")
 			return
@@ -76,33 +76,33 @@ func (e *entry) keepEntering(ctx context.Context, embedded bool) {
 	}
 }
 
-// enter sets the store up as the options ask, and looks the namespace up.
-func (e *entry) enter(ctx context.Context, embedded bool) error {
+// enter sets the store up as the options ask, and looks the namespace up. An error comes with the operation that failed.
+func (e *entry) enter(ctx context.Context, embedded bool) (op string, err error) {
 	ctx = table.Insist(context.WithValue(ctx, enteringKey{}, true))
-	var err error
 	switch {
 	case e.l.options.setup && e.l.options.policy == PolicyAllow:
 		err = e.l.table.Call(ctx, e.l.store.Ping) // which is bounded, as the making of a table is not
 		if err == nil || !unavailable(err) {
-			err = e.l.setUp(ctx, e.l.options.namespace)
+			err = e.l.prepare(ctx, e.l.options.namespace)
 		}
 	case e.l.options.setup:
-		err = e.l.setUp(ctx, e.l.options.namespace)
+		err = e.l.prepare(ctx, e.l.options.namespace)
 	case embedded:
-		err = e.l.setUp(ctx, DefaultNamespace)
+		err = e.l.prepare(ctx, DefaultNamespace)
 	}
 	if err != nil {
-		return err
+		return "set up", err
 	}
+	const look = "look up the namespace"
 	found, err := e.find(e.l.Namespaces, ctx, e.l.options.namespace)
 	if err != nil {
-		return err
+		return look, err
 	}
 	if found.namespace == nil {
-		return missing(e.l.options.namespace)
+		return look, missing(e.l.options.namespace)
 	}
 	e.l.ns.known.Store(&found.namespace.ID)
-	return nil
+	return "", nil
 }
 
 // enteringKey marks the contexts of calls by which a limiter comes to its namespace.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -99,6 +100,23 @@ func TestNamespacesOfEmbeddedStores(t *testing.T) {
 	for _, name := range []string{"registered", "set up", zlimit.DefaultNamespace} {
 		if err := closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace(name))); err != nil {
 			t.Errorf("Open() of namespace %q = %v", name, err)
+		}
+	}
+}
+
+// TestFailedSetUp opens a store that cannot be set up: the error names that, and no namespace, which is not at fault.
+func TestFailedSetUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none", "zlimit.db")
+	want := "zlimit: set up: sqlite setup: open " + path + ": "
+	for name, opts := range map[string][]zlimit.Option{
+		"by default": nil, "with setup": {zlimit.WithSetup()}, "with setup, unlimited in outages": {zlimit.WithSetup(), zlimit.WithFailurePolicy(zlimit.PolicyAllow)},
+	} {
+		l, err := zlimit.Open(t.Context(), "sqlite:"+path, opts...)
+		if err == nil {
+			_ = l.Close()
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Open() %s = %v, want %s…", name, err, want)
 		}
 	}
 }

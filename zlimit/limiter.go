@@ -179,10 +179,10 @@ func start(
 	l.Managed = &ManagedService{l}
 	l.Usage = &UsageService{l}
 	l.entry.l, l.entry.find = l, find
-	away := l.entry.enter(ctx, embedded)
+	op, away := l.entry.enter(ctx, embedded)
 	if away != nil {
 		if !l.entry.mayWait(ctx, away) {
-			return nil, publicError("look up the namespace", away)
+			return nil, publicError(op, away)
 		}
 		l.table = table.New(l.waiting(calls), tableOptions)
 	}
@@ -256,12 +256,13 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 	if err := l.check(err); err != nil {
 		return err
 	}
-	return l.setUp(ctx, l.options.namespace)
+	return publicError("set up", l.prepare(ctx, l.options.namespace))
 }
 
-func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
+// prepare is Setup with the errors of the store as they are.
+func (l *RateLimiter) prepare(ctx context.Context, namespace string) error {
 	if err := l.setUpStore(ctx); err != nil {
-		return publicError("set up", err)
+		return err
 	}
 	found, err := l.Namespaces.lookup(ctx, namespace)
 	if err == nil && !found.versioned {
@@ -273,7 +274,7 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	if deployed := l.options.hooks.Deployment; err == nil && deployed != nil {
 		err = l.raiseVersion(ctx, deployed.Aggregator)
 	}
-	return publicError("set up", err)
+	return err
 }
 
 // setUpStore creates the table, where it is one of DynamoDB's by the settings of [WithTable].

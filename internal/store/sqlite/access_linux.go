@@ -25,5 +25,5 @@ func denied(path string) error {
 	if err != syscall.EACCES {
 		return nil
 	}
-	return &fs.PathError{Op: "open", Path: path, Err: err}
+	return &fs.PathError{Op: "open for writing", Path: path, Err: err}
 }

@@ -22,6 +22,12 @@ func code(err error) int {
 // isBusy reports whether another connection's lock stopped a statement.
 func isBusy(err error) bool { return err != nil && code(err) == lib.SQLITE_BUSY }
 
+// isMoved reports whether SQLite noticed that the file is not at its path any more, which it calls read-only.
+func isMoved(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code() == lib.SQLITE_READONLY_DBMOVED
+}
+
 // rolledBack returns the error of a transaction, nil for none, joined with the one of its rollback. After some errors, such as that of a full
 // disk, SQLite has ended the transaction itself: the rollback then fails by SQLITE_ERROR, which means nothing.
 func rolledBack(err, rollback error) error {
@@ -42,6 +48,9 @@ func failure(op string, err error) error {
 		return nil
 	}
 	op = "sqlite " + op
+	if code(err) == lib.SQLITE_READONLY && !isMoved(err) {
+		err = fmt.Errorf("the file, or a file beside it, cannot be opened for writing: %w", err)
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // while waiting: nothing was done
 		return fmt.Errorf("%s: %w", op, err)
 	}

@@ -75,7 +75,7 @@ func openDenied(t *testing.T, dir string) {
 		t.Cleanup(func() { _ = s.Close() })
 		err = s.Setup(t.Context())
 	}
-	if err == nil || !strings.Contains(err.Error(), "attempt to write a readonly database") || store.OutcomeOf(err) != store.Refused {
+	if err == nil || !strings.Contains(err.Error(), "cannot be opened for writing: open "+filepath.Join(dir, "readonly.db")+": attempt to write a readonly database") || store.OutcomeOf(err) != store.Refused {
 		t.Errorf("a file that may only be read: %v, an outcome of %d; want it refused", err, store.OutcomeOf(err))
 	}
 	for name, path := range map[string]string{
@@ -87,7 +87,7 @@ func openDenied(t *testing.T, dir string) {
 			t.Cleanup(func() { _ = s.Close() })
 			err = s.Setup(t.Context())
 		}
-		if !errors.Is(err, fs.ErrPermission) || store.OutcomeOf(err) != store.Refused {
+		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "open for writing ") || store.OutcomeOf(err) != store.Refused {
 			t.Errorf("%s: %v, an outcome of %d; want a denied permission", name, err, store.OutcomeOf(err))
 		}
 	}
