@@ -51,7 +51,7 @@ var beyond = map[string]map[string]string{
 		"llm": module + "/llm", "openai": "github.com/openai/openai-go/v3", "option": "github.com/openai/openai-go/v3/option",
 	},
 	"docs/dashboard.md": {"dashboard": module + "/dashboard", "os": "os", "recent": module + "/zlimit/recent", "subtle": "crypto/subtle"},
-	"docs/envoy.md": {"envoylimit": module + "/envoylimit", "grpc": "google.golang.org/grpc"},
+	"docs/envoy.md":     {"envoylimit": module + "/envoylimit", "grpc": "google.golang.org/grpc"},
 	"docs/grpc.md": {
 		"connect": "connectrpc.com/connect", "connectlimit": module + "/connectlimit",
 		"grpc": "google.golang.org/grpc", "grpclimit": module + "/grpclimit",
