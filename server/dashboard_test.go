@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -160,16 +159,7 @@ func TestHeldEndsWithSettlement(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("Limits.Set() = %v", err)
 	}
-	call := func(path, body string) map[string]any {
-		t.Helper()
-		answer := check.Call(http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))).Must(t, "http.Post()")
-		defer answer.Body.Close()
-		var reply map[string]any
-		if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
-			t.Fatalf("%s = %d %v, %v", path, answer.StatusCode, reply, err)
-		}
-		return reply
-	}
+	call := func(path, body string) map[string]any { t.Helper(); return postOK(t, s, path, body) }
 	held := func(want string) {
 		t.Helper()
 		_, body := look(t, admin, "http://"+s.HTTPAddr()+"/usage?resource=gpt&limit=tpm", nil)

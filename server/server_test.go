@@ -149,16 +149,7 @@ func TestReloadOfKeys(t *testing.T) {
 			s, _ := start(t, filepath.Join(dir, "before.yaml"))
 			limit := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tokens", 1000)}}
 			check.Fatal(t, "Limits.Set()", s.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, limit))
-			post := func(path, body string) map[string]any {
-				t.Helper()
-				answer := check.Call(http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))).Must(t, "http.Post()")
-				defer answer.Body.Close()
-				var reply map[string]any
-				if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
-					t.Fatalf("%s = %d %v, %v", path, answer.StatusCode, reply, err)
-				}
-				return reply
-			}
+			post := func(path, body string) map[string]any { t.Helper(); return postOK(t, s, path, body) }
 			acquire := func(prefix string) string {
 				t.Helper()
 				lease, _ := post("/v1/acquire", `{"entity":"alice","resource":"gpt","consume":{"tokens":10},"lease":"5m"}`)["lease"].(string)
@@ -345,4 +336,15 @@ func TestFailedStart(t *testing.T) {
 			t.Errorf("New of %+v = nil, want an error", c)
 		}
 	}
+}
+
+// postOK posts a body to a server, and returns the reply, which must be a 200.
+func postOK(t *testing.T, s *Server, path, body string) (reply map[string]any) {
+	t.Helper()
+	answer := check.Call(http.Post("http://"+s.HTTPAddr()+path, "application/json", strings.NewReader(body))).Must(t, "http.Post()")
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s = %d %v, %v", path, answer.StatusCode, reply, err)
+	}
+	return reply
 }

@@ -9,12 +9,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/proof/check"
 	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/proof/soak"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -316,4 +318,55 @@ func TestRaisedLimitBesideUsedUpParent(t *testing.T) {
 	if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"tpm": 20})); err != nil {
 		t.Errorf("after the reported wait of %v, Acquire() = %v", exceeded.RetryAfter(), err)
 	}
+}
+
+// A childCount counts the writes of the bucket of a child, for a store whose calls take a millisecond.
+type childCount struct {
+	callCount
+	child  string
+	writes atomic.Int64
+}
+
+func (s *childCount) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if strings.Contains(w.Key.PK, "/BUCKET#"+s.child+"#") {
+		s.writes.Add(1)
+	}
+	return s.callCount.Write(ctx, w)
+}
+
+// In TestUsedUpParentGoesFirst, two processes compete for the limit of a parent. Each of them writes its child only for requests that the parent
+// admits, so that no tokens are given back.
+func TestUsedUpParentGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &childCount{callCount: callCount{Store: store.Of(newMemory(t))}, child: "key-1"}
+		l, other := newLimiter(t, zlimit.StoreOn(s)), newLimiter(t, zlimit.StoreOn(&s.callCount))
+		putEntity(t, l, "team", "")
+		putEntity(t, l, "key-1", "team")
+		putEntity(t, l, "key-2", "team")
+		setSystem(t, l, zlimit.PerMinute("rps", 6_000_000))
+		setLimits(t, l, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.PerSecond("rps", 100, zlimit.Burst(10)))
+		try := func(by *zlimit.RateLimiter, child string) (admitted int64) {
+			_, err := by.Acquire(t.Context(), zlimit.Request{Entity: child, Resource: "gpt-4", Consume: zlimit.Amounts{"rps": 1}})
+			if err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
+				t.Errorf("Acquire() = %v", err)
+			}
+			time.Sleep(2 * time.Millisecond)
+			if err != nil {
+				return 0
+			}
+			return 1
+		}
+		admitted, calls := int64(0), int64(0)
+		for i := range 1000 {
+			if i == 300 { // from then on each process knows of the other
+				admitted, calls = 0, s.writes.Load()
+			}
+			try(other, "key-2")
+			admitted += try(l, "key-1")
+		}
+		if calls = s.writes.Load() - calls; admitted < 100 || calls != admitted {
+			t.Errorf("%d requests are admitted, and the child was written %d times, want as often", admitted, calls)
+		}
+		closeLimiters(t, l, other)
+	})
 }

@@ -4,15 +4,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
-// When do limits have enough, if nothing else happens? A search goes from one event of the limits to the next: a window begins or ends, a
-// quota resets, a session or a grant ends. In between balances only rise, so the first time at which all limits have enough is exact. A time
-// that the search does not find is Never.
+// A search finds the time at which limits have enough if no other request takes tokens. It goes from one event of the limits to the next: a
+// window begins or ends, a quota resets, a session or a grant ends. Between two events balances only rise, so the first time at which all
+// limits have enough is exact. If the search finds no time, the wait is Never.
 //
-// Most limits do the same again after an hour, a day or a week, until clocks are set or the day is a special one. Where no balance differs
-// after such a cycle, the search goes on at the end of the cycles, or ends if they have none. Where balances grow by the same amounts in each
-// cycle, it leaves out the cycles that provably bring nothing.
+// Most limits repeat their events every hour, day or week, until clocks are set or a date has times or windows of its own. If no balance has
+// changed after such a cycle, the search continues at the end of the repetition, or ends if it has no end. If balances grow by the same amounts
+// in each cycle, the search skips the cycles in which no limit can get enough.
 
-// maxSteps bounds the events of a search. A look at the shards counts as some.
+// maxSteps bounds the events of a search. Reading the balance of all shards counts as stepsOfALook events.
 const (
 	maxSteps     = 20_000
 	stepsOfALook = 20

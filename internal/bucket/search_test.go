@@ -124,7 +124,7 @@ func (r *sought) drawShards(random *rand.Rand, c *Config) (shards []*State) {
 	return shards
 }
 
-// wait returns the wait that the request is told.
+// wait returns the wait that is reported for the request.
 func (r *sought) wait() (longest int64) {
 	for _, a := range r.asked {
 		for _, s := range a.Config.Statuses(nil, a.Shards, a.Demand, r.now) {
@@ -222,7 +222,7 @@ func (r *sought) admittedBefore(random *rand.Rand, end int64, events int) (at in
 	return 0, false
 }
 
-// TestSearch draws requests of all kinds of limits. One that is told a wait is admitted after it, and at no time before. One that is told Never
+// TestSearch draws requests of all kinds of limits. A request is admitted after the reported wait, and at no time before. If that is Never, it
 // is admitted at no event of years.
 func TestSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 9))
@@ -243,10 +243,10 @@ func TestSearch(t *testing.T) {
 			long++
 		}
 		if at, ok := r.admittedBefore(random, end, 60); ok {
-			t.Fatalf("program %d at %d: admitted after %d, told %d\n%s", n, r.now, at, wait, strings.Join(r.text, "\n"))
+			t.Fatalf("program %d at %d: admitted after %d, reported %d\n%s", n, r.now, at, wait, strings.Join(r.text, "\n"))
 		}
 		if wait != Never && !r.fits(wait) {
-			t.Fatalf("program %d at %d: not admitted after %d, as told\n%s", n, r.now, wait, strings.Join(r.text, "\n"))
+			t.Fatalf("program %d at %d: not admitted after %d, as reported\n%s", n, r.now, wait, strings.Join(r.text, "\n"))
 		}
 	}
 	if waits < 300 || nevers < 200 || long < 20 {
@@ -293,7 +293,7 @@ func TestSearchOfUnevenShards(t *testing.T) {
 			wait, random := r.wait(), rand.New(rand.NewPCG(7, 9))
 			end := min(wait, 30*24*3_600_000)
 			if at, ok := r.admittedBefore(random, end, 100); ok || wait != Never && !r.fits(wait) {
-				t.Errorf("%d of a limit with a refill of %d: told %d, admitted before: %t after %d", tokens, test.refill, wait, ok, at)
+				t.Errorf("%d of a limit with a refill of %d: reported %d, admitted before: %t after %d", tokens, test.refill, wait, ok, at)
 			}
 		}
 	}

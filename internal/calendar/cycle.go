@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Cycle is a time in which times or windows repeat themselves: what they do after an instant of it they do again one length later.
+// A Cycle is a range of time in which times or windows repeat: whatever happens at an instant of it happens again one length later.
 type Cycle struct {
 	Length      int64 // an hour, a day or a week, in milliseconds
 	From, Until int64 // first instant, and the one before which it ends, in epoch milliseconds
@@ -42,7 +42,7 @@ func (t *Times) Cycle(at int64) Cycle {
 }
 
 // cycleOf returns the cycle of patterns. It ends when clocks are set, and on each day that is of a pattern by its month or its day of
-// month while the day before is not, or the reverse. Of minutes that clocks show twice, times have once; windows have them twice.
+// month while the day before is not, or the reverse. If clocks show a minute twice, times contain it once, and windows twice.
 func cycleOf(patterns []pattern, zone *time.Location, at int64, once bool) Cycle {
 	second := floorDiv(min(max(at, firstInstant), lastInstant), 1000)
 	c, in := Steady, time.Unix(second, 0).In(zone)

@@ -244,6 +244,37 @@ func TestAbandonedCallers(t *testing.T) {
 	}
 }
 
+// In TestAbandonedTransactions, others come first for what two shards have together, and the caller gives up meanwhile. No further transaction is
+// tried.
+func TestAbandonedTransactions(t *testing.T) {
+	inContest(t, 2, daily, func(t *testing.T, c *contest) {
+		c.leave(t, 20, 15)
+		var receipt levelReceipt
+		l := c.level(t, 30)
+		w := &waiter[*claim]{job: &claim{&l, &receipt, place{whole: true}}, claimed: true, done: make(chan error, 1)}
+		l.bucket.uneven.Store(c.now.Load()) // the shards are not leveled first
+		q, transactions, taking := &l.bucket.queue, 0, false
+		c.onWrite(func(writes []store.Write) error {
+			if taking || len(writes) == 1 {
+				return nil
+			}
+			if transactions++; transactions == 1 {
+				if !q.leave(w) {
+					t.Error("the caller cannot give up")
+				}
+				taking = true
+				c.leave(t, 17, 14)
+				taking = false
+			}
+			return nil
+		})
+		c.e.taker.writeTogether(t.Context(), q, []*waiter[*claim]{w})
+		if total, _ := receipt.total(); transactions != 1 || len(total) > 0 {
+			t.Errorf("%d transactions have taken %v, want one that takes nothing", transactions, total)
+		}
+	})
+}
+
 // In TestRejectedByShares, tokens flow in during each call, which another process takes immediately. No view shows all shards exhausted,
 // and yet a request is rejected. The reported wait is enough when the other process goes away.
 func TestRejectedByShares(t *testing.T) {
